@@ -229,7 +229,7 @@ def unprintable(text):
 
 def lazy(error):
     # Jinja's filters over lists fail when their result is used, ours when they are applied.
-    return error.endswith("has no items") or "'items' takes a dict" in error
+    return error.endswith("has no items") or "'items' requires a dict" in error
 
 
 def main():

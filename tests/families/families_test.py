@@ -280,7 +280,7 @@ def damaged_mxfp4_is_refused(folder, config, packed):
         ({name + "_scales": scales.astype(np.int32)}, f"'{name}_scales' is i32"),
         ({name + "_blocks": blocks.reshape(*blocks.shape[:2], -1)}, f"'{name}_blocks' is u8"),
         ({name + "_scales": no_number}, f"'{name}_blocks'"),
-        ({name + "_extra": scales}, f"'{name}_extra' is no part of the model"),
+        ({name + "_extra": scales}, f"'{name}_extra' is not part of the model"),
     ]
     for index, (damage, wanted) in enumerate(damages):
         tensors = {k: v for k, v in {**packed, **damage}.items() if v is not None}

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "tutti/base/round_up.h"
+
 namespace tutti {
 namespace {
-
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 

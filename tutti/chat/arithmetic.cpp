@@ -28,7 +28,7 @@ Value divide_integers(Context& context, const std::string& symbol, int64_t a, in
 
 Value power(Context& context, int64_t base, int64_t exponent) {
   if (exponent < 0) {
-    if (base == 0) context.refuse("zero has no power of {}", exponent);
+    if (base == 0) context.refuse("zero cannot be raised to the power {}", exponent);
     return Value(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
   }
   int64_t out = 1;
@@ -49,7 +49,7 @@ Value real_arithmetic(Context& context, const std::string& symbol, double a, dou
   if (symbol == "**") {
     const double out = std::pow(a, b);
     if (std::isnan(out) || (std::isinf(out) && std::isfinite(a) && std::isfinite(b))) {
-      context.refuse("{} ** {} is not a number that fits", a, b);
+      context.refuse("{} ** {} is out of range", a, b);
     }
     return Value(out);
   }
@@ -89,8 +89,8 @@ Value arithmetic(Context& context, const std::string& symbol, const Value& a, co
 }
 
 Value negative(Context& context, const Value& value) {
-  if (value.is_undefined()) context.refuse("'-' does not go before what is undefined");
-  if (!value.is_number()) context.refuse("'-' does not go before {}", type_name(value));
+  if (value.is_undefined()) context.refuse("'-' cannot be applied to an undefined value");
+  if (!value.is_number()) context.refuse("'-' cannot be applied to {}", type_name(value));
   if (!value.integer()) return Value(-value.real());
   int64_t out = 0;
   const bool overflow = __builtin_sub_overflow(int64_t{0}, *value.integer(), &out);

@@ -1,5 +1,5 @@
-// Arithmetic of numbers: Python's rules on 64-bit integers and doubles; booleans are 0 and 1.
-// Overflow and division by zero are refused.
+// Arithmetic: Python's rules on 64-bit integers and doubles; booleans are 0 and 1. Overflow and
+// division by zero are errors.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tutti::chat {
 
-// Of two numbers; symbol: + - * / // % **
+// Operands are numbers; symbol: + - * / // % **
 Value arithmetic(Context& context, const std::string& symbol, const Value& a, const Value& b);
 Value negative(Context& context, const Value& value);
 

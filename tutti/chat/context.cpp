@@ -15,7 +15,7 @@ const Value* ArgumentReader::next(const char* name) {
 
 const Value& ArgumentReader::required(const char* name) {
   const Value* value = next(name);
-  if (value == nullptr) context_.refuse("'{}' lacks its argument '{}'", callee_, name);
+  if (value == nullptr) context_.refuse("'{}' requires the argument '{}'", callee_, name);
   return *value;
 }
 
@@ -42,19 +42,19 @@ std::optional<std::string> ArgumentReader::text(const char* name) {
 
 std::string ArgumentReader::required_text(const char* name) {
   const auto value = text(name);
-  if (!value) context_.refuse("'{}' lacks its argument '{}'", callee_, name);
+  if (!value) context_.refuse("'{}' requires the argument '{}'", callee_, name);
   return *value;
 }
 
 void ArgumentReader::done() {
   used_.resize(arguments_.named.size());
   if (at_ < arguments_.positional.size()) {
-    context_.refuse("'{}' takes at most {} arguments here, not {}", callee_, at_,
+    context_.refuse("'{}' accepts at most {} arguments, not {}", callee_, at_,
                     arguments_.positional.size());
   }
   for (size_t i = 0; i < used_.size(); ++i) {
     if (used_[i]) continue;
-    context_.refuse("'{}' has no argument '{}' here", callee_, arguments_.named[i].first);
+    context_.refuse("'{}' has no argument '{}'", callee_, arguments_.named[i].first);
   }
 }
 

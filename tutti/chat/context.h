@@ -1,5 +1,5 @@
-// What a rendering may use up, and how its errors name the line: templates come from others, and
-// whatever they say, rendering ends soon, with a bounded amount of memory.
+// Limits of a rendering, and errors with line numbers: templates are untrusted, so every rendering
+// ends in bounded time with a bounded amount of memory.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 namespace tutti::chat {
 
 struct Limits {
-  int64_t steps = 20'000'000;  // expressions, statements, items; 256 bytes of text are one
-  int64_t text_bytes = int64_t{64} << 20;  // of one text, the result included
-  int64_t total_bytes = int64_t{1} << 30;  // of all texts and lists that are made
-  int nesting = 500;                       // of statements, expressions and macros in execution
+  int64_t steps = 20'000'000;  // expressions, statements, items; 256 bytes of text count as one
+  int64_t text_bytes = int64_t{64} << 20;  // of a single text, including the result
+  int64_t total_bytes = int64_t{1} << 30;  // of all texts and lists that are created
+  int nesting = 500;                       // of executing statements, expressions and macros
 };
 
 class Context {
@@ -31,9 +31,9 @@ class Context {
     if ((steps_ += steps) <= limits_.steps) return;
     refuse("the template takes more than {} steps; it may loop without end", limits_.steps);
   }
-  // Before a text of so many bytes is read or made.
+  // Called before a text of `bytes` bytes is read or created.
   void read(size_t bytes) { step(static_cast<int64_t>(bytes / 256) + 1); }
-  // So large a text or list is about to be.
+  // Called before a text or list of `bytes` bytes is created.
   void grow(size_t bytes) const {
     if (static_cast<int64_t>(bytes) <= limits_.text_bytes) return;
     refuse("the template makes a text or list of more than {} bytes", limits_.text_bytes);
@@ -56,7 +56,7 @@ class Context {
          line_, what);
   }
 
-  // One level of what is being executed.
+  // One level of nested execution.
   class Level {
    public:
     explicit Level(Context& context) : context_(context) {
@@ -83,20 +83,20 @@ class Context {
   int nesting_ = 0;
 };
 
-// The arguments of a call, taken in the order of its parameters.
+// Reads the arguments of a call in the order of its parameters.
 class ArgumentReader {
  public:
   ArgumentReader(Context& context, std::string callee, Arguments& arguments)
       : context_(context), callee_(std::move(callee)), arguments_(arguments) {}
 
-  // Null: not given.
+  // Null if not given.
   const Value* next(const char* name);
   const Value& required(const char* name);
   bool flag(const char* name, bool fallback);
   std::optional<int64_t> integer(const char* name);   // none counts as not given
   std::optional<std::string> text(const char* name);  // likewise
   std::string required_text(const char* name);
-  void done();  // refuses arguments that were not asked for
+  void done();  // refuses remaining arguments
 
  private:
   Context& context_;

@@ -23,7 +23,7 @@ bool has(const Json& object, const char* key) {
   return found != object.end() && !found->is_null();
 }
 
-// The parts of a content as one text.
+// Joins the parts of a content to one text.
 std::string joined_parts(const Json& parts, size_t index) {
   std::vector<std::string> texts;
   for (const Json& part : parts) {
@@ -32,14 +32,14 @@ std::string joined_parts(const Json& parts, size_t index) {
       refuse_message(index, "has a part" +
                                 (typed ? " of type '" + part["type"].get<std::string>() + "'"
                                        : std::string()) +
-                                " without text; this template writes text alone");
+                                " without text; this template supports text only");
     }
     texts.push_back(part["text"].get<std::string>());
   }
   return join(texts, "\n");
 }
 
-// Arguments that are JSON in a string, as OpenAI's interface has them.
+// Arguments that are JSON in a string, as in OpenAI's API.
 void open_arguments(Json& message, size_t index) {
   const auto calls = message.find("tool_calls");
   if (calls == message.end() || calls->is_null()) return;
@@ -83,7 +83,7 @@ Json text_parts(const std::string& text) {
   return Json::array({Json{{"type", "text"}, {"text", text}}});
 }
 
-// tokenizer_config.json's special tokens by name: a text, or an object with its content.
+// Special tokens of tokenizer_config.json by name: a text, or an object with its content.
 Json special_tokens(const Json& config) {
   Json tokens = Json::object();
   for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
@@ -111,7 +111,7 @@ ChatTemplate template_of_config(const Json& config, const std::string& path) {
   const auto found = config.is_object() ? config.find("chat_template") : config.end();
   if (!config.is_object() || found == config.end() || found->is_null()) {
     fail(ErrorKind::usage,
-         "'{}' has no chat_template: give a .jinja file, or write one as {} beside it", path,
+         "'{}' has no chat_template: pass a .jinja file, or save one as {} beside it", path,
          kTemplateFile);
   }
   if (found->is_string()) {
@@ -142,7 +142,7 @@ size_t common_prefix(std::string_view a, std::string_view b) {
   return static_cast<size_t>(ends.first - a.begin());
 }
 
-// Where the answer starts in what was written for it, behind the generation prompt.
+// The start of the answer in its output, after the generation prompt.
 size_t answer_start(const Text& text, const MessageRange& range, const std::string& prompt,
                     const std::string& origin) {
   const std::string_view turn =
@@ -153,7 +153,7 @@ size_t answer_start(const Text& text, const MessageRange& range, const std::stri
   if (found != std::string::npos && found + prompt.size() <= std::min(content, range.end)) {
     return found + prompt.size();
   }
-  // A prompt that goes further, such as to the start of a reasoning that the turn is without.
+  // A prompt that is longer, such as one that opens a reasoning section that the turn lacks.
   const size_t common = common_prefix(turn, prompt);
   if (common > 0) return range.begin + common;
   fail(ErrorKind::usage,
@@ -167,7 +167,7 @@ size_t answer_start(const Text& text, const MessageRange& range, const std::stri
 Answers parse_answers(const std::string& name) {
   if (name == "all") return Answers::all;
   if (name == "last") return Answers::last;
-  fail(ErrorKind::usage, "unknown answers '{}'; choose all or last", name);
+  fail(ErrorKind::usage, "unknown answers '{}'; accepted: all, last", name);
 }
 
 const std::vector<std::string>& known_roles() {
@@ -187,7 +187,7 @@ const Template& ChatTemplate::choose(const Conversation& conversation) const {
   return with_tools_ && !conversation.tools.is_null() ? *with_tools_ : plain_;
 }
 
-// A message written in both forms shows which one the template expects.
+// A message in both forms shows which one the template expects.
 ChatTemplate::ContentForm ChatTemplate::probe(const Template& choice) const {
   const std::string needle = "xQzProbe";
   const auto shows = [&](const Json& content, ContentForm) {
@@ -222,8 +222,7 @@ Rendered ChatTemplate::render(const Conversation& conversation,
 Rendered ChatTemplate::render_as(const Conversation& conversation, ContentForm form,
                                  const RenderOptions& options) const {
   if (!conversation.messages.is_array()) {
-    fail(ErrorKind::usage, "messages are a list, not of type {}",
-         conversation.messages.type_name());
+    fail(ErrorKind::usage, "messages must be a list, not {}", conversation.messages.type_name());
   }
   Sequence messages;
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
@@ -254,14 +253,15 @@ Rendered ChatTemplate::render_as(const Conversation& conversation, ContentForm f
   }
   for (const auto& item : conversation.variables.items()) {
     for (const char* own : {"messages", "tools", "documents", "add_generation_prompt"}) {
-      if (item.key() == own) fail(ErrorKind::usage, "'{}' is not a variable to be set", own);
+      if (item.key() == own) fail(ErrorKind::usage, "the variable '{}' cannot be set", own);
     }
     variables.emplace_back(item.key(), value_from_json(item.value(), Origin::from_input));
   }
   return choose(conversation).render(variables, options);
 }
 
-// What the template adds behind the messages before number `before`, for the assistant to answer.
+// The text that the template appends after the messages before number `before`, as prompt for the
+// assistant.
 std::string ChatTemplate::generation_prompt(const Conversation& conversation, int before,
                                             const RenderOptions& options) const {
   Conversation start = conversation;
@@ -273,7 +273,7 @@ std::string ChatTemplate::generation_prompt(const Conversation& conversation, in
   const std::string without = render(start, options).text.bytes;
   start.add_generation_prompt = true;
   const std::string with = render(start, options).text.bytes;
-  // A text without it may end otherwise, such as with an end of text.
+  // Without a generation prompt the text may end differently, such as with an end-of-text token.
   return with.substr(common_prefix(with, without));
 }
 

@@ -1,15 +1,15 @@
-// Conversations through chat templates: where a template comes from, what it is given, and which
-// part of what it writes is the assistant's.
+// Renders conversations with chat templates: loads templates, provides their variables, and finds
+// the assistant's parts of the output.
 //
-// A template is given what transformers gives it: messages, tools, documents (none where absent),
-// add_generation_prompt, the special tokens of tokenizer_config.json (bos_token, ...), and further
-// variables. Reasoning under any of its three names is there under reasoning_content and thinking.
-// Two things are made to fit where transformers leaves them to the caller:
-//   - the arguments of a tool call that are JSON in a string become the object that they spell;
-//   - content is given as text or as a list of parts, whichever the template writes out.
+// A template gets the variables that transformers provides: messages, tools, documents (none if
+// absent), add_generation_prompt, the special tokens of tokenizer_config.json (bos_token, ...), and
+// further variables. Reasoning under any of its three names is available as reasoning_content and
+// thinking. Two adjustments are automatic that transformers leaves to the caller:
+//    - arguments of a tool call that are JSON in a string become the object that they encode;
+//    - content is passed as text or as a list of parts, whichever the template expects.
 //
-// In the text that comes out, what messages, tools and variables said is content (text.h). A role
-// is the template's own where it is one of known_roles(); any other is content too.
+// In the rendered text everything from messages, tools and variables is content (text.h). A role
+// counts as the template's own text if it is one of known_roles(); any other is content, too.
 #pragma once
 
 #include <optional>
@@ -23,14 +23,14 @@
 namespace tutti::chat {
 
 struct Conversation {
-  Json messages = Json::array();    // of objects with a role
+  Json messages = Json::array();    // objects with a role
   Json tools = nullptr;             // a list, or null
   Json documents = nullptr;         // likewise
   Json variables = Json::object();  // such as enable_thinking
   bool add_generation_prompt = false;
 };
 
-// Which answers of the assistant are learnt.
+// The answers of the assistant to train on.
 enum class Answers { all, last };
 Answers parse_answers(const std::string& name);  // "all" or "last"; throws usage
 
@@ -38,20 +38,21 @@ const std::vector<std::string>& known_roles();
 
 class ChatTemplate {
  public:
-  // `tokens`: the texts of special tokens by their names. `with_tools`: a template of its own for
+  // `tokens`: the texts of special tokens by name. `with_tools`: a separate template for
   // conversations with tools.
   ChatTemplate(Template plain, std::optional<Template> with_tools, const Json& tokens);
 
-  // Throws usage or unsupported: what is wrong with the conversation, or where the template fails.
+  // Throws usage or unsupported, naming the error in the conversation or the failing line of the
+  // template.
   Rendered render(const Conversation& conversation, const RenderOptions& options = {}) const;
 
-  // The answers in `rendered`, from the end of the prompt of each to the end of its turn: what
-  // {% generation %} marks, or else what a loop over the messages wrote for each message of the
-  // assistant behind the generation prompt. Throws usage where the template does not show them.
+  // The answers in `rendered`, each from the end of its prompt to the end of its turn: the parts
+  // inside {% generation %}, or else the output of a loop over the messages for each message of the
+  // assistant after the generation prompt. Throws usage if the template has neither.
   std::vector<ByteRange> find_answers(const Conversation& conversation, const Rendered& rendered,
                                       Answers answers, const RenderOptions& options = {}) const;
 
-  // All text that the templates spell.
+  // All literal text of the templates.
   std::vector<std::string> literals() const;
 
  private:
@@ -70,10 +71,10 @@ class ChatTemplate {
   ContentForm form_ = ContentForm::text, tools_form_ = ContentForm::text;
 };
 
-// The template at `path`: a .jinja file; a tokenizer_config.json; or a folder with one of
-// chat_template.jinja and tokenizer_config.json, the former first. The special tokens are those of
-// the tokenizer_config.json there or beside it, where there is one. Throws not_found, corrupt,
-// usage or unsupported, naming the file.
+// Loads the template at `path`: a .jinja file; a tokenizer_config.json; or a folder with
+// chat_template.jinja (preferred) or tokenizer_config.json. The special tokens come from the
+// tokenizer_config.json at or beside it, if there is one. Throws not_found, corrupt, usage or
+// unsupported, naming the file.
 ChatTemplate load_chat_template(FileSystem& files, const std::string& path);
 
 }  // namespace tutti::chat

@@ -47,7 +47,7 @@ std::string message_of(const Action& action) {
   return "no error";
 }
 
-TEST(Conversation, AnswersStartBehindThePromptAndEndWithTheirTurn) {
+TEST(Conversation, AnswersStartAfterThePromptAndEndWithTheirTurn) {
   const auto answers = [](const char* name) {
     return answers_of(family(name), conversation_of(kTurns));
   };
@@ -61,10 +61,10 @@ TEST(Conversation, AnswersStartBehindThePromptAndEndWithTheirTurn) {
   EXPECT_EQ(answers("phi4"), (Strings{"Hello.<|end|>", "So.<|end|>"}));
   EXPECT_EQ(answers("gptoss"), (Strings{"<|channel|>final<|message|>Hello.<|end|>",
                                         "<|channel|>final<|message|>So.<|return|>"}));
-  // Only the last answer shows reasoning, which earlier turns are without.
+  // Only the last answer shows reasoning; earlier turns omit it.
   EXPECT_EQ(answers("qwen3"),
             (Strings{"Hello.<|im_end|>\n", "<think>\n\n</think>\n\nSo.<|im_end|>\n"}));
-  // As marked by the template.
+  // Marked by the template.
   EXPECT_EQ(answers("generation"), (Strings{"Hello.</s>", "So.</s>"}));
   EXPECT_EQ(answers_of(family("llama3"), conversation_of(kTurns), Answers::last),
             Strings{"So.<|eot_id|>"});
@@ -83,7 +83,7 @@ TEST(Conversation, ToolCallsAreAnswers) {
             "{\"name\": \"f\", \"parameters\": {\"a\": [1, 2]}}<|eot_id|>");
 }
 
-TEST(Conversation, PartsAreGivenAsTheTemplateTakesThem) {
+TEST(Conversation, PartsHaveTheFormThatTheTemplateExpects) {
   const Conversation parts = conversation_of(R"([{"role": "user", "content":
       [{"type": "text", "text": "A"}, {"type": "text", "text": "B"}]}])");
   EXPECT_EQ(family("chatml").render(parts).text.bytes, "<|im_start|>user\nA\nB<|im_end|>\n");
@@ -103,8 +103,8 @@ TEST(Conversation, PartsAreGivenAsTheTemplateTakesThem) {
             "[A]");
 }
 
-// Nothing that a message, a tool or a variable says is the template's, but for known roles.
-TEST(Conversation, ContentIsNeverTheTemplates) {
+// Nothing from a message, a tool or a variable counts as the template's, except known roles.
+TEST(Conversation, ContentIsNeverAttributedToTheTemplate) {
   Conversation conversation = conversation_of(R"([{"role": "user", "content": "<|im_end|>"},
       {"role": "<|x|>", "content": "y"}, {"role": "assistant", "content": "ok"}])");
   const Text text = family("chatml").render(conversation).text;
@@ -117,7 +117,7 @@ TEST(Conversation, ContentIsNeverTheTemplates) {
             "end|>\n");
 }
 
-TEST(Conversation, WhatIsNotOneIsRefused) {
+TEST(Conversation, InvalidConversationsAreRefused) {
   const ChatTemplate chat = family("chatml");
   const auto refusal = [&](const char* messages) {
     return message_of([&] {
@@ -135,7 +135,7 @@ TEST(Conversation, WhatIsNotOneIsRefused) {
   EXPECT_THROW(parse_answers("first"), Error);
 }
 
-TEST(Conversation, TemplatesComeFromFilesOfTheTokenizer) {
+TEST(Conversation, TemplatesAreLoadedFromTokenizerFiles) {
   MemoryFileSystem files;
   files.create_directories("m");
   const auto write = [&](const char* path, const std::string& text) {

@@ -1,4 +1,4 @@
-// Expressions of a template: precedences are Jinja's.
+// Parser of expressions, with Jinja's precedences.
 #pragma once
 
 #include <initializer_list>
@@ -15,16 +15,16 @@ class ExpressionParser {
  public:
   explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
 
-  // One expression, or several with commas, which are a tuple; without `conditions`, "a if b" ends
-  // behind a. `ends` are the names that end a tuple, such as "in".
+  // One expression, or several with commas, which form a tuple; without `conditions`, "a if b" ends
+  // after a. `ends` are the names that end a tuple, such as "in".
   ExpressionPtr parse_tuple(bool conditions = true,
                             std::initializer_list<std::string_view> ends = {});
   ExpressionPtr parse(bool conditions = true);
-  // Filters behind "{% set x |" or "{% filter": their operand is null.
+  // Filters after "{% set x |" or "{% filter": their operand is null.
   ExpressionPtr parse_block_filters(bool at_name);
 
  private:
-  // One level of nesting, while it lives.
+  // One level of nesting, during its lifetime.
   class Nested {
    public:
     explicit Nested(ExpressionParser& parser);

@@ -1,4 +1,4 @@
-// What follows an operand: members, items, calls, filters and tests.
+// Suffixes of an operand: members, items, calls, filters and tests.
 #include "tutti/chat/expression_parser.h"
 
 namespace tutti::chat {
@@ -66,7 +66,7 @@ ExpressionPtr ExpressionParser::parse_test(ExpressionPtr operand) {
   } else if ((kind == TokenKind::name || kind == TokenKind::text || kind == TokenKind::integer ||
               kind == TokenKind::real || tokens_.is_symbol("[") || tokens_.is_symbol("{")) &&
              !tokens_.is_name_of({"else", "or", "and"})) {
-    if (tokens_.is_name("is")) tokens_.refuse(line, "tests cannot follow each other with 'is'");
+    if (tokens_.is_name("is")) tokens_.refuse(line, "tests with 'is' cannot be chained");
     const Nested nested(*this);
     node->items.push_back(parse_postfix(parse_primary()));
   }
@@ -136,7 +136,7 @@ void ExpressionParser::parse_arguments(Expression& call) {
       continue;
     }
     if (!call.named.empty()) {
-      tokens_.refuse(tokens_.line(), "an argument without a name is behind '{}='",
+      tokens_.refuse(tokens_.line(), "a positional argument follows '{}='",
                      call.named.back().first);
     }
     call.items.push_back(parse());

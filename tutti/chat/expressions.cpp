@@ -1,4 +1,4 @@
-// The expressions of a template, as Interpreter evaluates them.
+// Evaluation of a template's expressions by Interpreter.
 #include <algorithm>
 
 #include "tutti/base/check.h"
@@ -145,7 +145,7 @@ Value Interpreter::run_call(const Expression& node) {
   const Value callee = evaluate(*node.items[0]);
   if (callee.is_undefined()) {
     const auto& what = std::get<Undefined>(callee.data).what;
-    context_.refuse("{}, and is called", what == nullptr ? "a value is undefined" : *what);
+    context_.refuse("{}, and cannot be called", what == nullptr ? "a value is undefined" : *what);
   }
   if (callee.loop() != nullptr) context_.unsupported("a recursive loop");
   const Function* function = callee.function();

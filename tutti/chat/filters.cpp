@@ -23,7 +23,7 @@ Value trimmed(Context& context, const Value& operand, const std::string& name,
   return make_text(context, strip_text(text_of(context, operand), chars, true, true));
 }
 
-// Words begin behind white space, hyphens and opening brackets: not as str.title.
+// Words begin after white space, hyphens and opening brackets: unlike str.title.
 Text titled(const Text& text) {
   Text out;
   bool starts = true;
@@ -39,7 +39,7 @@ Value cased(Context& context, const Value& operand, const std::string& name, Arg
   ArgumentReader(context, name, arguments).done();
   const Text text = text_of(context, operand);
   if (name == "title") {
-    context.make(200 * text.size());  // of its characters one by one
+    context.make(200 * text.size());  // for its characters one by one
     return Value(titled(text));
   }
   context.make(3 * text.size());
@@ -88,7 +88,7 @@ JsonStyle json_style(Context& context, ArgumentReader& reader) {
   style.ascii = reader.flag("ensure_ascii", false);
   if (const Value* indent = reader.next("indent"); indent != nullptr && !indent->is_none()) {
     if (const auto spaces = indent->integer()) {
-      if (*spaces > 100) context.refuse("'tojson' indents by {}; 100 is the most", *spaces);
+      if (*spaces > 100) context.refuse("'tojson' indents by {}; accepted: up to 100", *spaces);
       style.indent = Text(std::string(static_cast<size_t>(std::max<int64_t>(*spaces, 0)), ' '));
     } else if (indent->text() != nullptr) {
       style.indent = *indent->text();
@@ -102,7 +102,7 @@ JsonStyle json_style(Context& context, ArgumentReader& reader) {
     const Sequence* both = separators->sequence();
     if (both == nullptr || both->items.size() != 2 || both->items[0].text() == nullptr ||
         both->items[1].text() == nullptr) {
-      context.refuse("the separators of 'tojson' are two strings");
+      context.refuse("the separators of 'tojson' must be two strings");
     }
     style.item_separator = both->items[0].text()->bytes;
     style.key_separator = both->items[1].text()->bytes;
@@ -130,11 +130,12 @@ Value rounded(Context& context, const Value& operand, const std::string& name,
   const int64_t digits = reader.integer("precision").value_or(0);
   const std::string method = reader.text("method").value_or("common");
   reader.done();
-  if (!operand.is_number()) context.refuse("'round' takes a number, not {}", type_name(operand));
+  if (!operand.is_number()) context.refuse("'round' requires a number, not {}", type_name(operand));
   if (digits < -15 || digits > 15)
-    context.refuse("'round' keeps {} digits; 15 are the most", digits);
+    context.refuse("'round' to {} digits; accepted: up to 15", digits);
   if (method != "common" && method != "ceil" && method != "floor") {
-    context.refuse("'round' goes by 'common', 'ceil' or 'floor', not '{}'", printable(method));
+    context.refuse("unknown method '{}' of 'round'; accepted: common, ceil, floor",
+                   printable(method));
   }
   if (operand.integer() && method == "common") {
     if (digits < 0) context.unsupported("'round' of integers to tens");
@@ -145,7 +146,7 @@ Value rounded(Context& context, const Value& operand, const std::string& name,
   if (method == "ceil") return Value(std::ceil(value * scale) / scale);
   if (method == "floor") return Value(std::floor(value * scale) / scale);
   if (digits <= 0) return Value(std::nearbyint(value * scale) / scale);
-  // Of the exact value, ties to even, as Python.
+  // The exact value, ties to even, as in Python.
   double out = 0;
   const std::string text = fmt::format("{:.{}f}", value, digits);
   std::from_chars(text.data(), text.data() + text.size(), out);
@@ -174,7 +175,7 @@ Value as_number(Context& context, const Value& operand, const std::string& name,
   const Value* given = reader.next("default");
   const int64_t base = integer ? reader.integer("base").value_or(10) : 10;
   reader.done();
-  if (base != 10) context.unsupported("'int' of another base than 10");
+  if (base != 10) context.unsupported("'int' with a base other than 10");
   Value fallback = given != nullptr ? *given : integer ? Value(int64_t{0}) : Value(0.0);
   if (operand.is_number()) {
     if (!integer) return Value(operand.real());
@@ -206,7 +207,7 @@ Value as_number(Context& context, const Value& operand, const std::string& name,
 Value absolute(Context& context, const Value& operand, const std::string& name,
                Arguments& arguments) {
   ArgumentReader(context, name, arguments).done();
-  if (!operand.is_number()) context.refuse("'abs' takes a number, not {}", type_name(operand));
+  if (!operand.is_number()) context.refuse("'abs' requires a number, not {}", type_name(operand));
   if (!operand.integer()) return Value(std::abs(operand.real()));
   return *operand.integer() < 0 ? negative(context, operand) : Value(*operand.integer());
 }
@@ -221,13 +222,13 @@ Value indented(Context& context, const Value& operand, const std::string& name,
     } else if (const auto spaces = given->integer(); spaces && *spaces <= 1000) {
       width = Text(std::string(static_cast<size_t>(std::max<int64_t>(*spaces, 0)), ' '));
     } else {
-      context.refuse("'indent' takes up to 1000 spaces or a string");
+      context.refuse("'indent' requires up to 1000 spaces or a string");
     }
   }
   const bool first = reader.flag("first", false);
   const bool blank = reader.flag("blank", false);
   reader.done();
-  // A line break behind the text gives its last line an end, which is not kept.
+  // A line break at the end of the text would end its last line; it is not kept.
   Text text = text_of(context, operand);
   text.append("\n", Origin::from_template);
   const auto breaks = static_cast<size_t>(count_text(text.bytes, "\n"));
@@ -285,7 +286,7 @@ constexpr NamedFilter kFilters[] = {
     {"max", extreme_item},
 };
 
-// Of Jinja's; known, so that only misspelt ones are unknown.
+// Filters of Jinja; listed so that only misspelt ones are unknown.
 constexpr std::string_view kOtherFilters[] = {
     "attr",      "batch",  "e",         "escape",   "filesizeformat", "forceescape", "format",
     "groupby",   "pprint", "random",    "safe",     "slice",          "striptags",   "truncate",

@@ -1,4 +1,4 @@
-// The filters of templates. Those of Jinja that are not here are refused by name when they are
+// Jinja filters. Filters of Jinja that are not implemented are refused by name when they are
 // applied.
 #pragma once
 

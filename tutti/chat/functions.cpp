@@ -9,13 +9,13 @@ namespace tutti::chat {
 namespace {
 
 Value make_range(Context& context, Arguments& arguments) {
-  constexpr int64_t kMostItems = 100'000;  // as Jinja's sandbox
+  constexpr int64_t kMostItems = 100'000;  // as in Jinja's sandbox
   ArgumentReader reader(context, "range", arguments);
   const auto first = reader.integer("start");
   const auto second = reader.integer("stop");
   const int64_t step = reader.integer("step").value_or(1);
   reader.done();
-  if (!first) context.refuse("'range' lacks its end");
+  if (!first) context.refuse("'range' requires an end");
   if (step == 0) context.refuse("the step of 'range' is 0");
   const int64_t begin = second ? *first : 0;
   const int64_t end = second ? *second : *first;
@@ -26,16 +26,17 @@ Value make_range(Context& context, Arguments& arguments) {
   const int64_t count = step > 0 ? (end > begin ? (end - begin - 1) / step + 1 : 0)
                                  : (begin > end ? (begin - end - 1) / -step + 1 : 0);
   if (count > kMostItems)
-    context.refuse("'range' has {} numbers; {} are the most", count, kMostItems);
+    context.refuse("'range' has {} numbers; accepted: up to {}", count, kMostItems);
   std::vector<Value> items;
   for (int64_t i = 0; i < count; ++i) items.emplace_back(begin + i * step);
   return make_list(context, std::move(items), SequenceKind::range);
 }
 
-// The members that dict(...) and namespace(...) are given.
+// The members passed to dict(...) and namespace(...).
 Dict members(Context& context, const std::string& callee, const Arguments& arguments) {
   Dict out;
-  if (arguments.positional.size() > 1) context.refuse("'{}' takes one value and names", callee);
+  if (arguments.positional.size() > 1)
+    context.refuse("'{}' accepts one positional argument", callee);
   if (!arguments.positional.empty()) {
     const Value& from = arguments.positional[0];
     if (const Dict* dict = from.dict()) {
@@ -64,7 +65,7 @@ Value now_text(Context& context, Arguments& arguments) {
   const auto seconds = static_cast<std::time_t>(context.now_seconds());
   std::tm time{};
   localtime_r(&seconds, &time);
-  // A width such as %999999999d would be written out.
+  // A width such as %999999999d would be expanded.
   if (format.size() > 200 ||
       std::any_of(format.begin(), format.end(), [](char c) { return c >= '0' && c <= '9'; })) {
     context.refuse("the format of 'strftime_now' is too long or has digits");
@@ -95,7 +96,7 @@ std::optional<Value> find_function(
       const Dict given = members(context, "namespace", arguments);
       for (const auto& [key, value] : given.items) {
         if (key.text() == nullptr)
-          context.refuse("a name of a namespace is of type {}", type_name(key));
+          context.refuse("a name in a namespace is of type {}", type_name(key));
         if (key.text()->bytes.starts_with("_")) {
           context.refuse("'{}': names of a namespace do not start with '_'", key.text()->bytes);
         }

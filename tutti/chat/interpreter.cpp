@@ -127,7 +127,7 @@ Interpreter::Flow Interpreter::run_loop(const Statement& statement) {
   }
   for (size_t i = 0; i < loop->items->items.size(); ++i) {
     context_.step();
-    // Each item has a variable of its own: one that was kept stays what it was.
+    // Each iteration has its own variable: a captured one does not change.
     auto here = std::make_shared<Loop>(*loop);
     here->index = static_cast<int64_t>(i);
     const Entered scope(*this);
@@ -200,7 +200,7 @@ void Interpreter::run_filter_block(const Statement& statement) {
 void Interpreter::define_macro(const Statement& statement) {
   kept_scopes_.push_back(scope_);
   context_.make_items(4);
-  // The scope keeps the macro, so the macro only points back to it.
+  // The scope owns the macro, so the macro only has a weak pointer to it.
   const Scope* scope = scope_.get();
   const auto call = [this, &statement, scope](Arguments& arguments) {
     const auto kept = std::find_if(kept_scopes_.begin(), kept_scopes_.end(),
@@ -227,7 +227,7 @@ Value Interpreter::call_macro(const Statement& macro, const ScopePtr& scope, Arg
     }
     if (found - macro.parameters.begin() <
         static_cast<std::ptrdiff_t>(arguments.positional.size())) {
-      context_.refuse("the macro '{}' is given '{}' twice", macro.name, name);
+      context_.refuse("the macro '{}' gets '{}' twice", macro.name, name);
     }
   }
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
@@ -264,7 +264,7 @@ void Interpreter::assign(const Target& target, const Value& value) {
   if (target.is_tuple) {
     const auto items = items_of(context_, value);
     if (items->items.size() != target.parts.size()) {
-      context_.refuse("{} values do not go into {} variables", items->items.size(),
+      context_.refuse("cannot unpack {} values into {} variables", items->items.size(),
                       target.parts.size());
     }
     for (size_t i = 0; i < target.parts.size(); ++i) assign(target.parts[i], items->items[i]);

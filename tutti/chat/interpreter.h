@@ -1,4 +1,4 @@
-// Executes the statements of a template. One object renders once.
+// Executes the statements of a template. An object renders once.
 #pragma once
 
 #include <memory>
@@ -29,8 +29,8 @@ class Interpreter {
   };
   using ScopePtr = std::shared_ptr<Scope>;
   enum class Flow { normal, leave, next };
-  class Entered;   // another scope, while it lives
-  class Captured;  // another output, while it lives
+  class Entered;   // another scope, during its lifetime
+  class Captured;  // another output, during its lifetime
 
   Flow execute(const Block& block);
   Flow execute(const Statement& statement);
@@ -70,7 +70,7 @@ class Interpreter {
   Text* output_;
   Rendered rendered_;
   const Value* block_operand_ = nullptr;  // of filters without one
-  // What a template can tie into rings or long chains; taken apart one by one at the end.
+  // Values that a template can link into cycles or long chains; destroyed one by one at the end.
   std::vector<ScopePtr> kept_scopes_;
   std::vector<std::shared_ptr<Namespace>> kept_names_;
 };

@@ -1,4 +1,4 @@
-// JSON as values of a template.
+// Converts JSON to values of a template.
 #pragma once
 
 #include "tutti/base/json.h"
@@ -6,8 +6,8 @@
 
 namespace tutti::chat {
 
-// All text of it, keys too, is of `origin`. Throws usage for what is nested deeper than
-// kMostNesting or has integers beyond 64 bits.
+// All its text, including keys, is of `origin`. Throws usage for nesting deeper than kMostNesting
+// or integers beyond 64 bits.
 Value value_from_json(const Json& json, Origin origin);
 
 }  // namespace tutti::chat

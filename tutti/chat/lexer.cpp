@@ -14,7 +14,7 @@ namespace {
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_name_char(char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
-// All line breaks as \n, and none at the end.
+// Converts all line breaks to \n, and removes one at the end.
 std::string plain_lines(std::string_view source) {
   std::string out;
   for (size_t i = 0; i < source.size(); ++i) {
@@ -62,7 +62,7 @@ class Lexer {
     while (at_ < source_.size() && is_python_space(code_point(source_, at_, width))) advance(width);
   }
 
-  // What is before the tag at `tag`, whose sign is `sign`.
+  // The text before the tag at `tag`, whose sign is `sign`.
   void put_data(size_t tag, char sign, bool strips_line) {
     const std::string_view data = std::string_view(source_).substr(at_, tag - at_);
     size_t size = data.size();
@@ -78,7 +78,7 @@ class Lexer {
     advance(tag - at_);
   }
 
-  // Length of `{% raw %}` at `tag`, 0: it is another. Sets the sign behind the brace.
+  // Length of `{% raw %}` at `tag`; 0 if it is another tag. Sets the sign after the brace.
   size_t raw_length(size_t tag, std::string_view word, char& sign) const {
     size_t at = tag + 2;
     const auto peek = [&](size_t i) { return i < source_.size() ? source_[i] : '\0'; };
@@ -101,7 +101,7 @@ class Lexer {
     if (last == '-') {
       spaces();
     } else if (ends && word == "endraw" && peek(at) == '\n') {
-      ++at;  // trim_blocks, which the start of raw text is without
+      ++at;  // trim_blocks, which does not apply to the start of raw text
     }
     return at - tag;
   }
@@ -150,16 +150,16 @@ class Lexer {
       return advance(length);
     }
     line_ = begin;
-    refuse("'{{% raw %}}' is without its '{{% endraw %}}'");
+    refuse("'{{% raw %}}' is not closed by '{{% endraw %}}'");
   }
 
   void read_comment(int begin) {
     const size_t end = source_.find("#}", at_);
     if (end == std::string::npos) {
       line_ = begin;
-      refuse("the comment that starts here is without its '#}}'");
+      refuse("the comment that starts here is not closed by '#}}'");
     }
-    // A sign belongs to the comment where it has one before it ends.
+    // A sign belongs to the comment if it has one before its end.
     const char sign = end > at_ ? source_[end - 1] : '\0';
     advance(end + 2 - at_);
     end_block(sign);
@@ -173,7 +173,7 @@ class Lexer {
     }
   }
 
-  // Whether the tag ends here; then it is passed.
+  // Whether the tag ends here; consumes the end if so.
   bool ends_tag(bool block) {
     const char* closing = block ? "%}" : "}}";
     const bool has_sign = has("-") || (block && has("+"));
@@ -198,7 +198,7 @@ class Lexer {
       skip_space();
       if (at_ >= source_.size()) {
         line_ = begin;
-        refuse("the tag that starts here is without its '{}'", block ? "%}" : "}}");
+        refuse("the tag that starts here is not closed by '{}'", block ? "%}" : "}}");
       }
       if (brackets_.empty() && ends_tag(block)) return;
       const char c = source_[at_];
@@ -250,7 +250,7 @@ class Lexer {
     if (end > whole) return put(TokenKind::real, end - at_);
     if (source_[at_] == '0' && whole == at_ + 1 && whole < source_.size() &&
         std::string_view("bBoOxX").find(source_[whole]) != std::string_view::npos) {
-      refuse("numbers are decimal here, not '{}'", source_.substr(at_, 2));
+      refuse("only decimal numbers are supported, not '{}'", source_.substr(at_, 2));
     }
     put(TokenKind::integer, whole - at_);
     std::string& text = tokens_.back().text;
@@ -262,11 +262,11 @@ class Lexer {
     char32_t value = 0;
     for (size_t i = 0; i < digits; ++i, ++at) {
       const char c = at < source_.size() ? source_[at] : '\0';
-      if (std::isxdigit(static_cast<unsigned char>(c)) == 0) refuse("an escape lacks digits");
+      if (std::isxdigit(static_cast<unsigned char>(c)) == 0) refuse("an escape has too few digits");
       value = value * 16 + static_cast<char32_t>(is_digit(c) ? c - '0' : (c | 0x20) - 'a' + 10);
     }
     if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) {
-      refuse("the escape of U+{:04X} is no character", static_cast<uint32_t>(value));
+      refuse("the escape of U+{:04X} is not a character", static_cast<uint32_t>(value));
     }
     append_code_point(out, value);
   }
@@ -313,7 +313,7 @@ class Lexer {
         read_escape(out, at);
       }
     }
-    if (at >= source_.size()) refuse("the text that starts here is without its closing {}", quote);
+    if (at >= source_.size()) refuse("the string that starts here is not closed by {}", quote);
     tokens_.push_back({TokenKind::text, std::move(out), line_});
     advance(at + 1 - at_);
   }
@@ -344,7 +344,7 @@ class Lexer {
   size_t at_ = 0;
   int line_ = 1;
   bool line_starts_ = true;
-  std::string brackets_;  // that are to be closed
+  std::string brackets_;  // to be closed
   std::vector<Token> tokens_;
 };
 

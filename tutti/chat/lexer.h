@@ -1,6 +1,6 @@
-// A template as tokens, with the white space control of Jinja as transformers sets it: trim_blocks
-// and lstrip_blocks on, one line break at the end of the source removed. Source: Jinja's
-// "Template Designer Documentation", Whitespace Control.
+// Splits a template into tokens, with the white space control of Jinja as set up by transformers:
+// trim_blocks and lstrip_blocks on, one line break at the end of the source removed. Source:
+// Jinja's "Template Designer Documentation", Whitespace Control.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ enum class TokenKind {
 
 struct Token {
   TokenKind kind;
-  std::string text;  // of `text` after its escapes
+  std::string text;  // `text` after its escapes
   int line = 0;
 };
 

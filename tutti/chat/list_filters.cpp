@@ -12,7 +12,7 @@
 namespace tutti::chat {
 namespace {
 
-// Of the filters that take what is false for empty.
+// For filters that treat false values as empty.
 std::shared_ptr<const Sequence> items_if_true(Context& context, const Value& operand) {
   return is_true(operand) ? items_of(context, operand) : std::make_shared<const Sequence>();
 }
@@ -34,7 +34,7 @@ Value member_of(Context& context, Value item, const Value& path) {
   return item;
 }
 
-// What items are compared by: letters of either case are the same unless asked for.
+// Sort key of an item: case-insensitive unless requested otherwise.
 Value sort_key(Context& context, const Value& item, const Value* attribute, bool case_sensitive) {
   Value key =
       attribute == nullptr || attribute->is_none() ? item : member_of(context, item, *attribute);
@@ -47,7 +47,7 @@ Value sort_key(Context& context, const Value& item, const Value* attribute, bool
 using Keyed = std::pair<Value, Value>;  // key, item
 
 void sort_keyed(Context& context, std::vector<Keyed>& items, bool reverse) {
-  // Equal items keep their order in either direction.
+  // Stable in both directions.
   std::stable_sort(items.begin(), items.end(), [&](const Keyed& a, const Keyed& b) {
     return reverse ? is_less(context, b.first, a.first) : is_less(context, a.first, b.first);
   });
@@ -115,7 +115,7 @@ Value dict_items(Context& context, const Value& operand, const std::string& name
       items.emplace_back(Sequence{SequenceKind::tuple, {key, value}});
     }
   } else if (!operand.is_undefined()) {
-    context.refuse("'items' takes a dict, not {}", type_name(operand));
+    context.refuse("'items' requires a dict, not {}", type_name(operand));
   }
   return made_iterator(context, std::move(items));
 }
@@ -137,7 +137,7 @@ Value map_items(Context& context, const Value& operand, const std::string& name,
     return made_iterator(context, std::move(out));
   }
   const Text* filter = arguments.positional[0].text();
-  if (filter == nullptr) context.refuse("'map' takes the name of a filter");
+  if (filter == nullptr) context.refuse("'map' requires the name of a filter");
   const Context::Level level(context);
   for (const Value& item : items->items) {
     Arguments rest = arguments;
@@ -154,14 +154,14 @@ Value select_items(Context& context, const Value& operand, const std::string& na
   Arguments rest = arguments;
   Value attribute;
   if (by_member) {
-    if (rest.positional.empty()) context.refuse("'{}' lacks the name of a member", name);
+    if (rest.positional.empty()) context.refuse("'{}' requires the name of a member", name);
     attribute = rest.positional[0];
     rest.positional.erase(rest.positional.begin());
   }
   std::string test;
   if (!rest.positional.empty()) {
     const Text* given = rest.positional[0].text();
-    if (given == nullptr) context.refuse("'{}' takes the name of a test", name);
+    if (given == nullptr) context.refuse("'{}' requires the name of a test", name);
     test = given->bytes;
     rest.positional.erase(rest.positional.begin());
   }
@@ -215,9 +215,9 @@ Value sort_dict(Context& context, const Value& operand, const std::string& name,
   const std::string by = reader.text("by").value_or("key");
   const bool reverse = reader.flag("reverse", false);
   reader.done();
-  if (by != "key" && by != "value") context.refuse("'dictsort' goes by 'key' or 'value'");
+  if (by != "key" && by != "value") context.refuse("'dictsort' must be by 'key' or 'value'");
   if (operand.dict() == nullptr)
-    context.refuse("'dictsort' takes a dict, not {}", type_name(operand));
+    context.refuse("'dictsort' requires a dict, not {}", type_name(operand));
   std::vector<Keyed> items;
   for (const auto& [key, value] : operand.dict()->items) {
     context.step();

@@ -1,4 +1,4 @@
-// Filters that go through the items of a list, and the bytes that 'tojson' writes.
+// Filters over the items of a list, and the size of the output of 'tojson'.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ Value sum_items(Context&, const Value& operand, const std::string& name, Argumen
 Value extreme_item(Context&, const Value& operand, const std::string& name,
                    Arguments&);  // min, max
 
-// At least as many bytes as `value` takes as JSON, every member that is visited counted as a step.
+// An upper bound of the bytes of `value` as JSON; every visited member counts as a step.
 int64_t json_bytes(Context& context, const Value& value, const JsonStyle& style, int depth);
 
 }  // namespace tutti::chat

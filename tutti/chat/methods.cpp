@@ -22,7 +22,7 @@ bool has_affix(Context& context, const Text& text, const Value& affix, bool ends
   }
   const Sequence* several = affix.sequence();
   if (several == nullptr || several->kind != SequenceKind::tuple) {
-    context.refuse("'{}' takes a string or a tuple of strings, not {}",
+    context.refuse("'{}' requires a string or a tuple of strings, not {}",
                    ends ? "endswith" : "startswith", type_name(affix));
   }
   return std::any_of(several->items.begin(), several->items.end(), [&](const Value& one) {
@@ -36,8 +36,7 @@ Value joined(Context& context, const Text& separator, const Value& list) {
   bool first = true;
   const auto all = items_of(context, list);
   for (const Value& item : all->items) {
-    if (item.text() == nullptr)
-      context.refuse("'join' of a string joins strings, not {}", type_name(item));
+    if (item.text() == nullptr) context.refuse("'join' requires strings, not {}", type_name(item));
     context.make(separator.size() + item.text()->size());
     if (!first) out.append(separator);
     out.append(*item.text());
@@ -47,7 +46,7 @@ Value joined(Context& context, const Text& separator, const Value& list) {
 }
 
 Value partitioned(Context& context, const Text& text, const std::string& separator, bool last) {
-  if (separator.empty()) context.refuse("an empty separator");
+  if (separator.empty()) context.refuse("the separator is empty");
   const size_t at = last ? text.bytes.rfind(separator) : text.bytes.find(separator);
   std::vector<Value> parts;
   if (at != std::string::npos) {
@@ -76,7 +75,7 @@ Value call_split(Context& context, const Text& text, const std::string& name,
   const auto separator = reader.text("sep");
   const int64_t most = reader.integer("maxsplit").value_or(-1);
   reader.done();
-  if (separator && separator->empty()) context.refuse("'{}' has an empty separator", name);
+  if (separator && separator->empty()) context.refuse("'{}' with an empty separator", name);
   context.make_items(text.size() / (separator ? separator->size() : 1) + 1);
   return value_list(context, split_text(text, separator, most, name == "rsplit"));
 }
@@ -126,7 +125,7 @@ Value call_find(Context& context, const Text& text, const std::string& name, Arg
   if (name == "count") return Value(count_text(text.bytes, what));
   const int64_t found = find_text(text.bytes, what, name == "rfind" || name == "rindex");
   if (found < 0 && (name == "index" || name == "rindex")) {
-    context.refuse("'{}' does not find its argument", name);
+    context.refuse("'{}': the argument was not found", name);
   }
   return Value(found);
 }
@@ -146,7 +145,7 @@ Value call_replace(Context& context, const Text& text, const std::string& name,
   ArgumentReader reader(context, name, arguments);
   const std::string old = reader.required_text("old");
   const Value& by = reader.required("new");
-  if (by.text() == nullptr) context.refuse("'replace' takes strings, not {}", type_name(by));
+  if (by.text() == nullptr) context.refuse("'replace' requires strings, not {}", type_name(by));
   const int64_t most = reader.integer("count").value_or(-1);
   reader.done();
   const auto found = static_cast<size_t>(count_text(text.bytes, old));
@@ -186,7 +185,7 @@ constexpr NamedTextMethod kTextMethods[] = {
     {"partition", call_partition},  {"rpartition", call_partition},
 };
 
-// Of Python's, what templates have no use for here, or what changes values.
+// Python's methods that templates do not need here, or that modify values.
 constexpr std::string_view kOtherTextMethods[] = {
     "casefold", "center",    "encode",       "expandtabs", "format",      "format_map",
     "isascii",  "isdecimal", "isidentifier", "isnumeric",  "isprintable", "istitle",
@@ -252,7 +251,7 @@ Value call_list(Context& context, const Value& object, const std::string& name,
     return Value(static_cast<int64_t>(std::count_if(list.items.begin(), list.items.end(), same)));
   }
   const auto found = std::find_if(list.items.begin(), list.items.end(), same);
-  if (found == list.items.end()) context.refuse("'index' does not find its argument");
+  if (found == list.items.end()) context.refuse("'index': the argument was not found");
   return Value(static_cast<int64_t>(found - list.items.begin()));
 }
 
@@ -261,7 +260,8 @@ Value refused(Context& context, const Value& object, const std::string& name) {
   const bool changes = is_among(kChanging, name);
   return bound(object, name, [&context, what, changes](Arguments&) -> Value {
     if (changes) {
-      context.refuse("{} changes a value, which templates may not; use a namespace and '+'", what);
+      context.refuse("{} modifies a value, which templates must not do; use a namespace and '+'",
+                     what);
     }
     context.unsupported(what);
   });
@@ -299,7 +299,7 @@ std::optional<Value> find_method(Context& context, const Value& object, const st
     }
   } else if (object.loop() != nullptr && name == "cycle") {
     return bound(object, name, [&context, object](Arguments& arguments) {
-      if (arguments.positional.empty()) context.refuse("'loop.cycle' lacks its values");
+      if (arguments.positional.empty()) context.refuse("'loop.cycle' requires values");
       const auto turn = static_cast<size_t>(object.loop()->index);
       return arguments.positional[turn % arguments.positional.size()];
     });

@@ -1,5 +1,5 @@
-// Methods of strings, dicts and lists. Those of Python that change a value are refused, as
-// transformers does; those that are not here are refused by name when they are called.
+// Methods of strings, dicts and lists. Python's methods that modify a value are refused, as in
+// transformers; methods that are not implemented are refused by name when they are called.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace tutti::chat {
 
-// `object.name` as a function, where a value of this type has it. `context` outlives the function.
+// `object.name` as a function, if a value of this type has it. `context` must outlive the function.
 std::optional<Value> find_method(Context& context, const Value& object, const std::string& name);
 
 }  // namespace tutti::chat

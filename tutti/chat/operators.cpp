@@ -19,17 +19,17 @@ void need_defined(Context& context, const Value& value) {
 
 [[noreturn]] void refuse_operands(Context& context, const std::string& symbol, const Value& a,
                                   const Value& b) {
-  context.refuse("'{}' does not go between {} and {}", symbol, type_name(a), type_name(b));
+  context.refuse("'{}' cannot be applied to {} and {}", symbol, type_name(a), type_name(b));
 }
 
-// Text or a list, so many times.
+// Repeats a text or a list.
 Value repeated(Context& context, const Value& value, int64_t times) {
   const auto count = static_cast<size_t>(std::max<int64_t>(times, 0));
   const Text* text = value.text();
   const size_t size = text != nullptr ? text->size() : value.sequence()->items.size();
   size_t total = 0;
   if (__builtin_mul_overflow(size, count, &total) || total > size_t{1} << 40) {
-    context.refuse("'*' makes too much");
+    context.refuse("the result of '*' is too large");
   }
   if (text == nullptr) {
     context.make_items(total);
@@ -67,7 +67,7 @@ Value added(Context& context, const Value& a, const Value& b) {
   refuse_operands(context, "+", a, b);
 }
 
-// What reading all of a value costs.
+// Charges for reading all of a value.
 void charge(Context& context, const Value& value) {
   if (const Text* text = value.text()) context.read(text->size());
   if (const Sequence* list = value.sequence()) {
@@ -85,7 +85,7 @@ Value loop_member(Context& context, const Loop& loop, const std::string& name) {
   const auto size = static_cast<int64_t>(loop.items->items.size());
   const auto item = [&](int64_t index) {
     if (index >= 0 && index < size) return loop.items->items[static_cast<size_t>(index)];
-    return make_undefined("there is no item beside the first or last one of a loop");
+    return make_undefined("there is no item before the first or after the last one of a loop");
   };
   if (name == "index") return Value(loop.index + 1);
   if (name == "index0") return Value(loop.index);
@@ -96,7 +96,7 @@ Value loop_member(Context& context, const Loop& loop, const std::string& name) {
   if (name == "length") return Value(size);
   if (name == "previtem") return item(loop.index - 1);
   if (name == "nextitem") return item(loop.index + 1);
-  // Of recursive loops, which there are none of.
+  // Of recursive loops, which are not supported.
   if (name == "depth") return Value(int64_t{1});
   if (name == "depth0") return Value(int64_t{0});
   context.unsupported("'loop." + name + "'");
@@ -177,7 +177,7 @@ bool is_less(Context& context, const Value& a, const Value& b) {
   }
   if (a.text() != nullptr && b.text() != nullptr) {
     context.read(std::min(a.text()->size(), b.text()->size()));
-    return a.text()->bytes < b.text()->bytes;  // as code points, of UTF-8
+    return a.text()->bytes < b.text()->bytes;  // by code points, in UTF-8
   }
   need_defined(context, a);
   need_defined(context, b);
@@ -201,7 +201,7 @@ bool compare(Context& context, const std::string& symbol, const Value& a, const 
   if (symbol == "!=") return !is_equal(a, b);
   if (symbol == "<") return is_less(context, a, b);
   if (symbol == ">") return is_less(context, b, a);
-  // Not the opposite of the other comparison where a number is not a number.
+  // With NaN this is not the negation of the other comparison.
   if (symbol == "<=") return is_less(context, a, b) || is_equal(a, b);
   return is_less(context, b, a) || is_equal(a, b);
 }
@@ -212,13 +212,13 @@ bool contains(Context& context, const Value& container, const Value& item) {
   if (const Text* text = container.text()) {
     if (item.text() == nullptr) {
       need_defined(context, item);
-      context.refuse("'in' a string needs a string, not {}", type_name(item));
+      context.refuse("'in' with a string requires a string, not {}", type_name(item));
     }
     return text->bytes.find(item.text()->bytes) != std::string::npos;
   }
   if (const Dict* dict = container.dict()) return dict->find(item) != nullptr;
   const Sequence* list = container.sequence();
-  if (list == nullptr) context.refuse("'in' does not go before {}", type_name(container));
+  if (list == nullptr) context.refuse("'in' cannot be applied to {}", type_name(container));
   for (const Value& candidate : list->items) {
     context.step();
     if (is_equal(candidate, item)) return true;
@@ -229,7 +229,7 @@ bool contains(Context& context, const Value& container, const Value& item) {
 Value get_item(Context& context, const Value& object, const Value& key) {
   if (object.is_undefined()) {
     const Text* name = key.text();
-    context.refuse("{}; its member {} is asked for", name_undefined(object),
+    context.refuse("{}; cannot read its member {}", name_undefined(object),
                    name != nullptr ? "'" + name->bytes + "'" : std::string("of a number"));
   }
   if (const Dict* dict = object.dict()) {
@@ -264,7 +264,7 @@ Value get_item(Context& context, const Value& object, const Value& key) {
 Value get_attribute(Context& context, const Value& object, const std::string& name) {
   context.step();
   if (object.is_undefined()) {
-    context.refuse("{}; its member '{}' is asked for", name_undefined(object), name);
+    context.refuse("{}; cannot read its member '{}'", name_undefined(object), name);
   }
   if (auto method = find_method(context, object, name)) return std::move(*method);
   if (const Dict* dict = object.dict()) {

@@ -1,5 +1,5 @@
-// What operators and subscripts do to values: Python's rules, and Jinja's for what is undefined.
-// Errors are usage, naming the template's line.
+// Operators and subscripts: Python's rules, and Jinja's for undefined values. Errors are usage,
+// naming the template's line.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ Value get_slice(Context& context, const Value& object, const Value& start, const
                 const Value& step);
 
 Value make_undefined(std::string what);
-// As str(); refuses functions and the like.
+// Like str(); refuses functions and the like.
 Text text_of(Context& context, const Value& value);
 std::shared_ptr<const Sequence> items_of(Context& context, const Value& value);
 int64_t length_of(Context& context, const Value& value);

@@ -21,7 +21,7 @@ class StatementParser {
   }
 
  private:
-  // Up to a tag of one of these names, behind its '{%', or to the end where there are none.
+  // Up to a tag with one of these names, after its '{%', or to the end if there are none.
   Block parse_block(std::initializer_list<std::string_view> ends) {
     if (++depth_ > kMostSyntaxDepth / 2) {
       tokens_.refuse(tokens_.line(), "statements are nested more than {} deep",
@@ -55,7 +55,7 @@ class StatementParser {
 
   void end_tag() { tokens_.expect(TokenKind::block_end, "'%}'"); }
 
-  // The statements of a tag, whose end tag is passed.
+  // The statements of a tag; consumes its end tag.
   Block parse_body(std::string_view end) {
     end_tag();
     Block body = parse_block({end});
@@ -95,7 +95,7 @@ class StatementParser {
       if (name == known) tokens_.unsupported(line, "the tag '" + name + "'");
     }
     if (name.starts_with("end") || name == "else" || name == "elif") {
-      tokens_.refuse(line, "'{{% {} %}}' is without the tag that it belongs to", name);
+      tokens_.refuse(line, "'{{% {} %}}' has no matching tag", name);
     }
     tokens_.refuse(line, "unknown tag '{}'", name);
   }
@@ -163,8 +163,10 @@ class StatementParser {
       if (tokens_.skip_symbol("=")) {
         parameter.fallback = expressions_.parse();
       } else if (!out.parameters.empty() && out.parameters.back().fallback) {
-        tokens_.refuse(out.line, "the parameter '{}' of '{}' needs a default, as the one before it",
-                       parameter.name, out.name);
+        tokens_.refuse(
+            out.line,
+            "the parameter '{}' of '{}' needs a default, because the previous one has one",
+            parameter.name, out.name);
       }
       out.parameters.push_back(std::move(parameter));
     }

@@ -1,4 +1,4 @@
-// Tokens to statements: the part of Jinja's grammar that chat templates use. What is left out
+// Parses tokens to statements: the part of Jinja's grammar that chat templates use. The rest
 // (include, import, extends, block, call, recursive loops, * and ** in calls) is refused by name.
 #pragma once
 

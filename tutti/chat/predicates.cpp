@@ -17,7 +17,7 @@ bool is_sequence(const Value& value) {
          list->kind != SequenceKind::view;
 }
 
-// The same object, or an equal one of those that have no identity here.
+// The same object, or an equal one of types without identity here.
 bool is_same(const Value& a, const Value& b) {
   if (a.data.index() != b.data.index()) return false;
   if (a.dict() != nullptr) return a.dict() == b.dict();
@@ -50,7 +50,7 @@ constexpr PlainTest kPlainTests[] = {
     {"callable", [](const Value& v) { return v.function() != nullptr; }},
 };
 
-// Of two values; and the names that Jinja has for them.
+// Comparisons of two values, with the names that Jinja has for them.
 struct Comparison {
   std::string_view name, symbol;
 };
@@ -61,10 +61,10 @@ constexpr Comparison kComparisonTests[] = {
     {">", ">"},   {"ge", ">="},      {">=", ">="},      {"in", "in"},
 };
 
-// operand % divisor, as Python has it.
+// operand % divisor, as in Python.
 double rest_of(Context& context, const std::string& name, const Value& operand, int64_t divisor) {
   if (!operand.is_number()) {
-    context.refuse("the test '{}' takes a number, not {}", name, type_name(operand));
+    context.refuse("the test '{}' requires a number, not {}", name, type_name(operand));
   }
   return binary(context, "%", operand, Value(divisor)).real();
 }

@@ -1,5 +1,5 @@
-// The tests of templates: "is defined" and the like. Those of Jinja that are not here are refused
-// by name when they are applied.
+// Jinja tests: "is defined" and the like. Tests of Jinja that are not implemented are refused by
+// name when they are applied.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// How values are written: Python's str(), repr() and json.dumps().
+// Output of values: Python's str(), repr() and json.dumps().
 #include <fmt/format.h>
 #include <unicode/uchar.h>
 
@@ -11,7 +11,7 @@
 namespace tutti::chat {
 namespace {
 
-// Control and format characters, surrogates, unassigned ones and all spaces but ' '.
+// Control and format characters, surrogates, unassigned characters and all spaces except ' '.
 bool is_printable(char32_t c) {
   if (c == ' ') return true;
   switch (u_charType(static_cast<UChar32>(c))) {
@@ -202,7 +202,7 @@ class JsonWriter {
     return put("]");
   }
 
-  // Keys that are no text are written as text.
+  // Keys that are not strings are converted to strings.
   bool write_key(const Value& key) {
     if (const Text* text = key.text()) return write_text(*text);
     if (!key.is_none() && !key.is_number()) {

@@ -33,7 +33,7 @@ enum class ExpressionKind {
   compare,    // items[0] operators[0] items[1] operators[1] ...
   binary,     // items[0] name items[1]; name: + - * / // % **
   concat,     // items, joined by ~
-  condition,  // items: where true, condition, else (may be null)
+  condition,  // items: value if true, condition, else (may be null)
 };
 
 struct Expression {
@@ -89,7 +89,7 @@ struct Statement {
   Text text = {};
   std::string name = {};
   ExpressionPtr expression = {};
-  ExpressionPtr filter = {};  // of a loop: which items
+  ExpressionPtr filter = {};  // of a loop: selects items
   Target target = {};
   std::vector<Parameter> parameters = {};
   std::vector<std::pair<Target, ExpressionPtr>> assignments = {};

@@ -16,7 +16,7 @@ struct Template::Parsed {
 
 namespace {
 
-// What a template spells, and whether it marks what is generated.
+// Literal text of a template, and whether it contains {% generation %}.
 class Survey {
  public:
   std::vector<std::string> literals;

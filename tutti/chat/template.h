@@ -1,8 +1,8 @@
-// A chat template in Jinja, as transformers' apply_chat_template renders it: parsed once, rendered
+// A chat template in Jinja, rendered like transformers' apply_chat_template: parsed once, rendered
 // any number of times, from any number of threads.
 //
 // Rendering has no access to files, the network or the program; its time and memory are bounded
-// (context.h). What of Jinja is left out is refused by name, never rendered otherwise:
+// (context.h). Unsupported parts of Jinja are refused by name, never rendered differently:
 // docs/chat.md has the list.
 #pragma once
 
@@ -26,7 +26,7 @@ struct ByteRange {
   size_t begin = 0, end = 0;
 };
 
-// What a loop wrote while it was at a message of the conversation.
+// The output of a loop for one message of the conversation.
 struct MessageRange {
   int message = 0;
   size_t begin = 0, end = 0;
@@ -34,13 +34,13 @@ struct MessageRange {
 
 struct Rendered {
   Text text;
-  std::vector<ByteRange> generated;    // by {% generation %}, in order
+  std::vector<ByteRange> generated;    // inside {% generation %}, in order
   std::vector<MessageRange> messages;  // innermost loops first
 };
 
 struct RenderOptions {
   Limits limits = {};
-  std::optional<double> now_seconds = {};  // of strftime_now, since 1970; absent: the clock's
+  std::optional<double> now_seconds = {};  // for strftime_now, since 1970; absent: the clock's
 };
 
 class Template {
@@ -51,12 +51,12 @@ class Template {
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
 
-  // Throws usage or unsupported naming the line, for raise_exception too.
+  // Throws usage or unsupported naming the line, also for raise_exception.
   Rendered render(const Variables& variables, const RenderOptions& options = {}) const;
 
   const std::string& origin() const;
-  bool has_generation() const;  // {% generation %} is somewhere in it
-  // All text that the template spells: outside its tags and in strings.
+  bool has_generation() const;  // whether the template contains {% generation %}
+  // All literal text of the template: outside its tags and in strings.
   const std::vector<std::string>& literals() const;
 
  private:

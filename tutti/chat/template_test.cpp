@@ -14,7 +14,7 @@ std::string render(const std::string& source, const Variables& variables = {}) {
   return Template(source, "t").render(variables).text.bytes;
 }
 
-// The message of the error that rendering `source` gives, with its kind in front.
+// The message of the error of rendering `source`, prefixed with its kind.
 std::string refusal_of(const std::string& source, const Variables& variables = {}) {
   try {
     return "no error: " + render(source, variables);
@@ -23,7 +23,7 @@ std::string refusal_of(const std::string& source, const Variables& variables = {
   }
 }
 
-// What transformers made of the templates of tests/chat (make_fixtures.py).
+// The output of transformers for the templates of tests/chat (make_fixtures.py).
 TEST(Template, WritesWhatTransformersWrites) {
   const std::string folder = std::string(TUTTI_SOURCE_DIR) + "/tests/chat";
   FileSystem& files = posix_file_system();
@@ -68,7 +68,7 @@ TEST(Template, WritesWhatTransformersWrites) {
   EXPECT_GT(refusals, 20);
 }
 
-// Expected texts of Jinja 3.1.6, set up as transformers does.
+// Expected output of Jinja 3.1.6, set up as in transformers.
 TEST(Template, FollowsJinja) {
   const std::pair<const char*, const char*> cases[] = {
       {"{{ 1e3 }}{{ 1e16 }}{{ 1e-5 }}{{ -3 // 2 }}{{ -3 % 5 }}{{ 7/2 }}", "1000.01e+161e-05-223.5"},
@@ -92,7 +92,7 @@ TEST(Template, FollowsJinja) {
 }
 
 TEST(Template, ErrorsNameLineAndCause) {
-  EXPECT_EQ(refusal_of("a\n{{ x.y }}"), "usage t:2: 'x' is undefined; its member 'y' is asked for");
+  EXPECT_EQ(refusal_of("a\n{{ x.y }}"), "usage t:2: 'x' is undefined; cannot read its member 'y'");
   EXPECT_EQ(refusal_of("a\n\n{{ 'a'|trin }}"),
             "usage t:3: unknown filter 'trin'; did you mean 'trim'?");
   EXPECT_EQ(refusal_of("{{ 'a'|safe }}"),
@@ -104,20 +104,18 @@ TEST(Template, ErrorsNameLineAndCause) {
   EXPECT_EQ(refusal_of("{% if x %}"),
             "usage t:1: the end of the template where '{% endif %}' was expected");
   EXPECT_EQ(refusal_of("{{ 1 + }}"), "usage t:1: '}}' where an expression was expected");
-  EXPECT_EQ(refusal_of("{{ 'a }}"),
-            "usage t:1: the text that starts here is without its closing '");
-  EXPECT_EQ(refusal_of("{% endif %}"),
-            "usage t:1: '{% endif %}' is without the tag that it belongs to");
+  EXPECT_EQ(refusal_of("{{ 'a }}"), "usage t:1: the string that starts here is not closed by '");
+  EXPECT_EQ(refusal_of("{% endif %}"), "usage t:1: '{% endif %}' has no matching tag");
   EXPECT_EQ(
       refusal_of("{{ [1].append(2) }}"),
-      "usage t:1: the method 'append' of list changes a value, which templates may not; use a "
+      "usage t:1: the method 'append' of list modifies a value, which templates must not do; use a "
       "namespace and '+'");
   EXPECT_EQ(refusal_of("{{ 9223372036854775807 + 1 }}"),
             "usage t:1: an integer has more than 64 bits");
   EXPECT_EQ(refusal_of("\xff"), "usage t: the template is not UTF-8");
 }
 
-TEST(Template, NamesOfTheHostAreOutOfReach) {
+TEST(Template, NamesOfTheHostAreInaccessible) {
   EXPECT_EQ(render("{{ ''.__class__ }}{{ [].__init__ }}"), "");
   EXPECT_NE(refusal_of("{{ ''.__class__.__mro__ }}").find("has no member '__class__'"),
             std::string::npos);
@@ -125,7 +123,7 @@ TEST(Template, NamesOfTheHostAreOutOfReach) {
             std::string::npos);
 }
 
-// Every byte of the text knows where it came from, however it was cut, joined and written.
+// Every byte of the text keeps its origin, however it is cut, joined and written.
 TEST(Template, ContentKeepsItsOrigin) {
   const Variables variables = {{"u", Value(Text("Ab<|x|>", Origin::from_input))},
                                {"a", Value(Text("ok", Origin::from_assistant))}};
@@ -148,7 +146,7 @@ TEST(Template, ContentKeepsItsOrigin) {
   EXPECT_EQ(origins("{% macro m(v) %}<{{ v }}>{% endmacro %}{{ m(a) }}"), ".aa.");
 }
 
-TEST(Template, LoopsShowWhatTheyWroteForEachMessage) {
+TEST(Template, LoopsRecordTheirOutputPerMessage) {
   Sequence messages;
   for (int i = 0; i < 3; ++i) {
     Dict message;

@@ -91,7 +91,7 @@ void append_titled(std::string_view bytes, Text& out, Origin origin) {
   out.append(changed, origin);
 }
 
-// [begin, end) of bytes in another case, each run of one origin by itself.
+// Converts [begin, end) of bytes to another case, each run of one origin separately.
 void append_runs(const Text& text, size_t begin, size_t end, LetterCase wanted, Text& out) {
   while (begin < end) {
     size_t run = begin;
@@ -194,7 +194,7 @@ SliceRange slice_range(int64_t length, std::optional<int64_t> start, std::option
   const int64_t first = start ? clamp(*start) : step < 0 ? upper : lower;
   const int64_t last = stop ? clamp(*stop) : step < 0 ? lower : upper;
   SliceRange range{first, step, 0};
-  // Unsigned: a step may be the smallest number there is.
+  // Unsigned: a step may be INT64_MIN.
   if (step > 0 && last > first) {
     range.count = 1 + (last - first - 1) / step;
   } else if (step < 0 && last < first) {
@@ -360,7 +360,7 @@ Text change_case(const Text& text, LetterCase wanted) {
 }
 
 bool is_all(std::string_view text, TextClass wanted) {
-  bool any = false;  // a cased letter, or a character
+  bool any = false;  // a cased letter, or any character
   for (size_t at = 0, width = 0; at < text.size(); at += width) {
     const char32_t c = code_point(text, at, width);
     const auto u = static_cast<UChar32>(c);

@@ -26,7 +26,7 @@ TEST(ChatText, PositionsCountCodePoints) {
   EXPECT_EQ(find_text(text.bytes, "z", false), 3);
 }
 
-// Every slice against its definition.
+// Every slice is compared with its definition.
 TEST(ChatText, SlicesOfEveryKind) {
   const std::string all = "01234";
   for (int64_t start = -7; start <= 7; ++start) {

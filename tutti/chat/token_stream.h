@@ -1,4 +1,4 @@
-// The tokens of a template, one after the other, for its parsers.
+// The token sequence of a template, for its parsers.
 #pragma once
 
 #include <initializer_list>
@@ -55,7 +55,7 @@ class TokenStream {
     return take().text;
   }
 
-  // What is there, where `wanted` was to be.
+  // Refuses the current token, where `wanted` was expected.
   [[noreturn]] void unexpected(std::string_view wanted) const {
     refuse(line(), "{} where {} was expected", describe(peek()), wanted);
   }

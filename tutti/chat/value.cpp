@@ -8,7 +8,7 @@
 namespace tutti::chat {
 namespace {
 
-// A deeper one than kMostNesting must never be made: what destroys it would need as much stack.
+// A value deeper than kMostNesting must never be created: destroying it would need as much stack.
 int checked_depth(int inner) {
   if (inner >= kMostNesting) {
     fail(ErrorKind::usage, "values are nested more than {} deep", kMostNesting);
@@ -147,7 +147,7 @@ const char* type_name(const Value& value) {
 
 bool is_true(const Value& value) {
   if (value.is_undefined() || value.is_none()) return false;
-  if (value.is_number()) return value.real() != 0;  // not a number is true, as in Python
+  if (value.is_number()) return value.real() != 0;  // NaN is true, as in Python
   if (const Text* text = value.text()) return !text->empty();
   if (const Dict* dict = value.dict()) return !dict->items.empty();
   if (const Sequence* list = value.sequence()) {

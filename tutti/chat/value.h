@@ -1,8 +1,8 @@
 // Values of a template, as Python's: undefined, none, bool, int, float, str, list, tuple, range,
 // iterator, dict, namespace, function. Immutable and shared, but for namespaces.
 //
-// Integers have 64 bits; what goes beyond is refused. Lists and dicts are at most kMostNesting
-// deep, so that what walks through them needs no more stack than that.
+// Integers have 64 bits; overflow is an error. Lists and dicts are at most kMostNesting deep, which
+// bounds the stack of recursive functions.
 #pragma once
 
 #include <cstdint>
@@ -76,7 +76,7 @@ struct Sequence {
 
 struct Dict {
   std::vector<std::pair<Value, Value>> items;
-  int message = -1;  // which message of the conversation it is
+  int message = -1;  // number of its message in the conversation
   int depth = 0;     // set by Value
 
   const Value* find(const Value& key) const;
@@ -96,13 +96,13 @@ struct Arguments {
 struct Function {
   std::string name;
   std::function<Value(Arguments&)> call;
-  int depth = 0;  // of what it is bound to
+  int depth = 0;  // of the object it is bound to
 };
 
 // The variable `loop`.
 struct Loop {
   std::shared_ptr<const Sequence> items;
-  int64_t index = 0;  // of the item that it is at
+  int64_t index = 0;  // of the current item
 };
 
 int depth_of(const Value& value);
@@ -110,13 +110,13 @@ int depth_of(const Value& value);
 const char* type_name(const Value& value);
 bool is_true(const Value& value);
 bool is_equal(const Value& a, const Value& b);
-// Items of what can be looped over: characters of text, keys of dicts. Null: it cannot.
+// Items of an iterable value: characters of text, keys of dicts. Null if it is not iterable.
 std::shared_ptr<const Sequence> iterate(const Value& value);
 
-// As Python's str() and repr(). Empty: not something to print, such as a function.
+// Like Python's str() and repr(). Empty if the value cannot be printed, such as a function.
 std::optional<Text> to_text(const Value& value);
 std::optional<Text> to_repr(const Value& value);
-std::string number_text(double value);  // as repr(float)
+std::string number_text(double value);  // like repr(float)
 
 struct JsonStyle {
   std::optional<Text> indent;
@@ -124,8 +124,8 @@ struct JsonStyle {
   bool sort_keys = false;
   bool ascii = false;
 };
-// As Python's json.dumps. All of it has the least trusted origin of what `value` holds. Empty for
-// values that JSON has not; `problem` names them.
+// Like Python's json.dumps. The result has the least trusted origin in `value`. Empty for values
+// that JSON lacks; `problem` names them.
 std::optional<Text> to_json_text(const Value& value, const JsonStyle& style, std::string& problem);
 
 }  // namespace tutti::chat

@@ -14,9 +14,9 @@ ActivationOffload::ActivationOffload(const spec::Recipe& recipe, int64_t stage,
       const SlotKind name = block_slot(routed, recomputes);
       Kind& kind = kind_of(name);
       kind.plan = spec::offload_plan(recipe, stage, routed, recomputes);
-      for (int64_t place = 0; place < kind.plan.places; ++place) {
+      for (int64_t i = 0; i < kind.plan.device_slots; ++i) {
         kind.slots.push_back(slots.take(name));
-        kind.places.push_back(memory.slot("activations", slot_name(name), kind.slots.back()));
+        kind.device.push_back(memory.slot("activations", slot_name(name), kind.slots.back()));
       }
       for (int64_t slot = 0; slot < kind.plan.host_slots; ++slot) {
         kind.host.push_back(memory.slot("offloaded_activations", slot_name(name), slot));
@@ -32,7 +32,7 @@ ActivationOffload::ActivationOffload(const spec::Recipe& recipe, int64_t stage,
 }
 
 const spec::OffloadUse& ActivationOffload::use_of(const Kind& kind, const Pass& pass) const {
-  TUTTI_CHECK(!kind.plan.uses.empty(), "layer {} is not to be offloaded", pass.layer);
+  TUTTI_CHECK(!kind.plan.uses.empty(), "layer {} is not offloaded", pass.layer);
   const spec::OffloadUse& use = kind.plan.uses[kind.next_use % kind.plan.uses.size()];
   TUTTI_CHECK(use.pass == pass.pass && use.chunk == pass.chunk && use.micro == pass.micro &&
                   use.layer == pass.layer,
@@ -47,16 +47,16 @@ int64_t ActivationOffload::begin(SlotKind kind, const Pass& pass) {
   Kind& of = kind_of(kind);
   const spec::OffloadUse& use = use_of(of, pass);
   if (use.arrives) {
-    in_->stream_after(point(kind, use.place));
+    in_->stream_after(point(kind, use.slot));
   } else if (use.outgoing) {
-    out_->stream_after(point(kind, use.place));
+    out_->stream_after(point(kind, use.slot));
   }
-  return of.slots[static_cast<size_t>(use.place)];
+  return of.slots[static_cast<size_t>(use.slot)];
 }
 
 void ActivationOffload::end(SlotKind kind, const Pass& pass) {
   Kind& of = kind_of(kind);
-  use_of(of, pass);  // in its turn
+  use_of(of, pass);  // checks the order
   of.next_use = of.next_use % of.plan.uses.size() + 1;
 }
 
@@ -64,36 +64,36 @@ void ActivationOffload::leave(SlotKind kind) {
   const Kind& of = kind_of(kind);
   const spec::OffloadUse& use = of.plan.uses[of.next_use - 1];
   TUTTI_CHECK(use.leaves, "layer {} stays on the device", use.layer);
-  const Memory::SlotBytes& place = of.places[static_cast<size_t>(use.place)];
+  const Memory::SlotBytes& device = of.device[static_cast<size_t>(use.slot)];
   out_->after_stream();
-  out_->copy(of.host[static_cast<size_t>(use.host)].data, place.data, place.bytes);
-  out_->mark(point(kind, use.place));
-  bytes_out_ += place.bytes;
+  out_->copy(of.host[static_cast<size_t>(use.host)].data, device.data, device.bytes);
+  out_->mark(point(kind, use.slot));
+  bytes_out_ += device.bytes;
 }
 
-// Into a place that the stream is done with. What arrives went out before its place was given to
-// another, and that one waited for it.
+// Copies into a slot that the stream no longer uses. The contents were copied out before the slot
+// was reassigned, and the pass that took it waited for that.
 void ActivationOffload::fetch(SlotKind kind) {
   Kind& of = kind_of(kind);
   const spec::OffloadArrival& arrival = of.plan.arrivals[of.next_arrival];
   of.next_arrival = (of.next_arrival + 1) % of.plan.arrivals.size();
   const spec::OffloadUse& use = of.plan.uses[static_cast<size_t>(arrival.use)];
-  const Memory::SlotBytes& place = of.places[static_cast<size_t>(use.place)];
+  const Memory::SlotBytes& device = of.device[static_cast<size_t>(use.slot)];
   in_->after_stream();
-  if (use.outgoing) in_->after(*out_, point(kind, use.place));
-  in_->copy(place.data, of.host[static_cast<size_t>(use.host)].data, place.bytes);
-  in_->mark(point(kind, use.place));
-  bytes_in_ += place.bytes;
+  if (use.outgoing) in_->after(*out_, point(kind, use.slot));
+  in_->copy(device.data, of.host[static_cast<size_t>(use.host)].data, device.bytes);
+  in_->mark(point(kind, use.slot));
+  bytes_in_ += device.bytes;
 }
 
-// Neighbours have different ones: a layer reads what the one before it has kept.
+// Neighbouring layers have different slots: a layer reads what the previous one keeps.
 int64_t ActivationOffload::slot_outside_training(SlotKind kind, int64_t number) const {
   const Kind& of = kinds_[static_cast<size_t>(kind)];
   return of.slots[static_cast<size_t>(number) % of.slots.size()];
 }
 
 int64_t ActivationOffload::take_input() {
-  TUTTI_CHECK(!free_inputs_.empty(), "no place to receive a stage's input is free");
+  TUTTI_CHECK(!free_inputs_.empty(), "no free buffer to receive the input of a stage");
   const int64_t input = free_inputs_.back();
   free_inputs_.pop_back();
   return input;

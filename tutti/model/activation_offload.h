@@ -1,6 +1,6 @@
-// Moves what the layers of a rank keep for the backward pass to memory of the host and back again,
-// while other layers compute, as spec::offload_plan says: pass by pass, in the order of the step's
-// list of actions. The stages of a rank share it.
+// Offloads the activations that a rank's layers keep for the backward pass to host memory, and
+// fetches them again, while other layers compute: pass by pass in the order of the step's list of
+// actions, as planned by spec::offload_plan. The stages of a rank share it.
 #pragma once
 
 #include <array>
@@ -18,27 +18,28 @@ namespace tutti::model {
 class ActivationOffload {
  public:
   static constexpr size_t kBlockKinds = 4;  // the first of SlotKind
-  // Points that it uses of either queue: [0, kPoints).
-  static constexpr int kPoints = static_cast<int>(kBlockKinds * spec::kOffloadPlacesInFlight);
+  // Points of either queue that it uses: [0, kPoints).
+  static constexpr int kPoints = static_cast<int>(kBlockKinds * spec::kOffloadSlotsInFlight);
 
-  // Of pipeline rank `stage`, before its stages are made: takes the layers' places from `slots`,
-  // for good. Memory and queues outlive it.
+  // For pipeline rank `stage`, before its stages are built: takes the layers' device slots from
+  // `slots` permanently. Memory and queues must outlive it.
   ActivationOffload(const spec::Recipe& recipe, int64_t stage, const Memory& memory,
                     ActivationSlots& slots, const engine::CopyQueues& queues);
 
-  // A pass of one layer of training.
+  // A pass of one layer in training.
   struct Pass {
     spec::ActionKind pass = spec::ActionKind::forward;
     int64_t chunk = 0;
     int64_t micro = 0;
     int64_t layer = 0;  // of the chunk
   };
-  // Before and after each pass of a covered layer, in the order of the schedule. The slot of the
-  // activations in which the layer now has what it keeps, or is to write it.
+  // Called before and after each pass of a covered layer, in the order of the schedule. begin
+  // returns the slot of the activations that holds what the layer keeps, or into which it is to
+  // write.
   int64_t begin(SlotKind kind, const Pass& pass);
   void end(SlotKind kind, const Pass& pass);
-  // Starts to move what the layer whose pass ended last keeps, to the host; and what the next of a
-  // step's arrivals is of, from the host.
+  // Starts the copy to the host of the activations of the layer whose pass ended last, or the copy
+  // from the host of the next arrival of the step.
   void leave(SlotKind kind);
   void fetch(SlotKind kind);
 
@@ -46,7 +47,7 @@ class ActivationOffload {
   // training.
   int64_t slot_outside_training(SlotKind kind, int64_t number) const;
 
-  // Where the inputs of stages are received that have no place yet.
+  // Buffers for received inputs of stages that have no slot yet.
   bool has_input() const { return !free_inputs_.empty(); }
   int64_t take_input();
   void give_input(int64_t input) { free_inputs_.push_back(input); }
@@ -58,16 +59,16 @@ class ActivationOffload {
  private:
   struct Kind {
     spec::OffloadPlan plan;
-    std::vector<int64_t> slots;             // of the activations, by place
-    std::vector<Memory::SlotBytes> places;  // these
-    std::vector<Memory::SlotBytes> host;    // on the host
+    std::vector<int64_t> slots;             // of the activations, by device slot of the plan
+    std::vector<Memory::SlotBytes> device;  // their memory on the device
+    std::vector<Memory::SlotBytes> host;    // their memory on the host
     size_t next_use = 0;                    // of the step
     size_t next_arrival = 0;
   };
   Kind& kind_of(SlotKind kind) { return kinds_[static_cast<size_t>(kind)]; }
   const spec::OffloadUse& use_of(const Kind& kind, const Pass& pass) const;
-  static int point(SlotKind kind, int64_t place) {
-    return static_cast<int>(static_cast<int64_t>(kind) * spec::kOffloadPlacesInFlight + place);
+  static int point(SlotKind kind, int64_t slot) {
+    return static_cast<int>(static_cast<int64_t>(kind) * spec::kOffloadSlotsInFlight + slot);
   }
 
   std::array<Kind, kBlockKinds> kinds_;

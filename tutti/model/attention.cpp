@@ -5,7 +5,7 @@
 namespace tutti::model {
 namespace {
 
-// Query and key heads are adjacent columns of qkv, so one call turns both.
+// Query and key heads are adjacent columns of qkv, so one call rotates both.
 void rotate(engine::Stream& stream, const AttentionLayer& layer, const BatchShape& shape,
             engine::Matrix qkv, bool inverse) {
   if (!layer.rope_frequency) return;
@@ -20,7 +20,7 @@ void rotate(engine::Stream& stream, const AttentionLayer& layer, const BatchShap
                              .inverse = inverse});
 }
 
-// Of queries or keys: their columns of qkv, of what the norm reads, and of the norm's statistics.
+// For queries or keys: their columns of qkv, of the norm's input, and of the norm's statistics.
 struct NormedColumns {
   const NormWeights& weights;
   int64_t first, width;
@@ -71,7 +71,7 @@ void norm_query_key_backward(engine::Stream& stream, const AttentionLayer& layer
   }
 }
 
-// What the softmax of each head has besides the keys, and its gradient.
+// Attention sinks: the softmax logit of each head without a key, and its gradient.
 void add_sinks(engine::Stream& stream, const AttentionLayer& layer, const BatchShape& shape,
                const AttentionSaved& saved) {
   if (!layer.sinks) return;
@@ -100,13 +100,13 @@ engine::Vector elements(const engine::Matrix& matrix) {
   return engine::vector(matrix.data, matrix.dtype, matrix.rows * matrix.cols);
 }
 
-// `out` to the next rank of the ring while `in` comes from the one before.
+// Sends `out` to the next rank of the ring, receives `in` from the previous one.
 comm::Group::Shifted exchange(engine::Stream& stream, comm::Group& group, const engine::Matrix& out,
                               const engine::Matrix& in) {
   return group.shift(stream, elements(out), elements(in));
 }
 
-// Whose keys are here after `step` steps.
+// The rank whose keys are here after `step` steps.
 int64_t key_block(const comm::Group& group, int64_t step) {
   return (group.rank() + group.size() - step) % group.size();
 }
@@ -142,8 +142,8 @@ engine::Matrix key_value_columns(const AttentionLayer& layer, const engine::Matr
   return qkv.slice_cols(layer.heads * layer.head_dim, 2 * layer.kv_heads * layer.head_dim);
 }
 
-// Each step attends to the keys that are here while they travel on. Every rank meets the blocks in
-// an order of its own, but always the same.
+// Each step attends to the current keys while they are sent on. Every rank processes the blocks in
+// its own, fixed order.
 void ring_forward(engine::Stream& stream, const AttentionLayer& layer, const BatchShape& shape,
                   const AttentionSaved& saved) {
   const AttentionRing& ring = layer.ring;
@@ -166,8 +166,9 @@ void ring_forward(engine::Stream& stream, const AttentionLayer& layer, const Bat
   ops.copy(stream, {.x = ring.total, .out = saved.out});
 }
 
-// Keys and values travel as in forward. The gradients of a rank's keys and values begin at the rank
-// behind it, collect what each rank adds, and come home in the end, where its own share joins them.
+// Keys and values travel as in the forward pass. The gradients of a rank's keys and values start at
+// the next rank, accumulate the share of each rank, and finally return, where the rank's own share
+// is added.
 void ring_backward(engine::Stream& stream, const AttentionLayer& layer, const BatchShape& shape,
                    const AttentionSaved& saved, const AttentionWork& work) {
   const AttentionRing& ring = layer.ring;

@@ -1,5 +1,5 @@
-// Causal self-attention with grouped key/value heads: one fused query-key-value projection, norms
-// of queries and keys and rotation where the model has them, tiled attention, output projection.
+// Causal self-attention with grouped key/value heads: one fused query-key-value projection,
+// optional norms of queries and keys, RoPE, tiled attention, output projection.
 #pragma once
 
 #include "tutti/comm/group.h"
@@ -8,17 +8,18 @@
 
 namespace tutti::model {
 
-// Where each rank holds a part of every sequence: keys and values travel around the ranks of the
-// group, and the gradients of them after them.
+// Ring attention, if each rank of the group holds a part of every sequence: keys and values travel
+// around the ring, and their gradients follow them.
 struct AttentionRing {
-  comm::Group* group = nullptr;    // null: sequences are whole
-  engine::Matrix key_values[2];    // [N, 2KD] c: those at work, and those arriving
-  engine::Matrix total;            // [N, A*D] f32: of the output, or the gradient of the queries
-  engine::Matrix d_own;            // [N, 2KD] f32: of this rank's keys and values, from its queries
-  engine::Matrix d_key_values[2];  // [N, 2KD] f32: of other ranks', at work and arriving
+  comm::Group* group = nullptr;  // null: sequences are not split
+  engine::Matrix key_values[2];  // [N, 2KD] c: current and arriving ones
+  engine::Matrix total;  // [N, A*D] f32: sum of the output, or of the gradient of the queries
+  engine::Matrix d_own;  // [N, 2KD] f32: of this rank's keys and values, from its own queries
+  engine::Matrix
+      d_key_values[2];  // [N, 2KD] f32: of other ranks' keys and values, current and arriving
 };
 
-// RMSNorm of queries and keys before their rotation (spec::QueryKeyNorm).
+// RMSNorm of queries and keys before RoPE (spec::QueryKeyNorm).
 struct QueryKeyNorms {
   NormWeights query;  // [D], or of all heads [A*D]
   NormWeights key;
@@ -27,10 +28,10 @@ struct QueryKeyNorms {
   explicit operator bool() const { return bool(query.weight); }
 };
 
-// By how much pairs of columns turn from one position to the next.
+// RoPE angle per position of each pair of columns.
 struct RopeFrequencies {
   engine::Vector all;     // [R/2] f32
-  engine::Vector window;  // of layers with a window, where they have their own
+  engine::Vector window;  // of layers with a window, if they have their own
 };
 
 struct AttentionLayer {
@@ -40,12 +41,12 @@ struct AttentionLayer {
   Linear qkv;                     // [H] -> [(A+2K)D]
   Linear output;                  // [A*D] -> [H]
   QueryKeyNorms norms;            // optional
-  engine::Vector rope_frequency;  // [R/2] f32; empty without rotation
-  int64_t rotated = 0;            // R columns of a head
+  engine::Vector rope_frequency;  // [R/2] f32; empty without RoPE
+  int64_t rotated = 0;            // R, rotated columns of a head
   float rope_amplitude = 1;
   float scale = 0;         // of scores; 0: 1 / sqrt(D)
   float softcap = 0;       // 0: none
-  bool windowed = false;   // sees BatchShape::window_starts
+  bool windowed = false;   // uses BatchShape::window_starts
   engine::Vector sinks;    // [A] c, optional
   engine::Vector d_sinks;  // [A] f32
   AttentionRing ring;
@@ -55,10 +56,10 @@ struct AttentionSaved {
   engine::Matrix qkv;        // [N, (A+2K)D] c, rotated
   engine::Vector lse;        // [B*A*T] f32
   engine::Matrix out;        // [N, A*D] c
-  engine::Matrix query_key;  // [N, (A+K)D] c: what their norms read
+  engine::Matrix query_key;  // [N, (A+K)D] c: inputs of their norms
   engine::Matrix rstd;       // [N, A+K] f32, or [N, 2]: queries, then keys
-  // Largest magnitudes for products below 16 bits, where they are kept. That of `out` the product
-  // of the forward pass finds.
+  // Largest magnitudes (amax) for products below 16 bits, where they are stored. The forward
+  // product computes that of `out`.
   engine::Magnitude x_amax = {};
   engine::Magnitude out_amax = {};
 };
@@ -67,35 +68,35 @@ struct AttentionWork {
   engine::Matrix d_out;  // [N, A*D] c
   engine::Matrix d_qkv;  // [N, (A+2K)D] c
   engine::Vector delta;  // [B*A*T] f32
-  float norm_beta = 1;   // of the gradients of the query's and key's norms, and of sinks
+  float norm_beta = 1;   // of the gradients of the query and key norms, and of sinks
 };
 
-// The sizes of a micro-batch on this rank, and where documents lie in it when they are packed.
+// Sizes of a micro-batch on this rank, and the layout of its packed documents.
 struct BatchShape {
-  int64_t sequences = 0;          // B
-  int64_t tokens = 0;             // of each on this rank: T / parts
-  int64_t parts = 1;              // context parallel ranks, which share each sequence
-  engine::Vector positions = {};  // [N] i32: of each row in its document; empty: in its sequence
-  engine::Vector starts = {};     // [N] i32: as engine::AttentionForwardArgs::starts; of sequences
-                               // on several ranks [parts N]: as AttentionBlockForwardArgs::starts
-                               // against the keys of each
-  engine::Vector window_starts =
-      {};                       // the same as starts, within the window of layers that have it
-  int64_t window = 0;           // its tokens; 0: no layer has one
-  engine::Vector numbers = {};  // [N] i32: of each row in the whole micro-batch, where they are
-                                // not 0, 1, ...
+  int64_t sequences = 0;  // B
+  int64_t tokens = 0;     // of each sequence on this rank: T / parts
+  int64_t parts = 1;      // context parallel ranks, which share each sequence
+  // [N] i32: of each row within its document; empty: within its sequence.
+  engine::Vector positions = {};
+  // [N] i32, like engine::AttentionForwardArgs::starts; for split sequences [parts N], like
+  // AttentionBlockForwardArgs::starts for the keys of each rank.
+  engine::Vector starts = {};
+  // The same within the window of layers that have one.
+  engine::Vector window_starts = {};
+  int64_t window = 0;           // in tokens; 0: no layer has a window
+  engine::Vector numbers = {};  // [N] i32: of each row in the whole micro-batch, if not 0, 1, ...
   int64_t rows() const { return sequences * tokens; }
   int64_t sequence() const { return tokens * parts; }  // T
 };
 
-// The starts that a layer reads.
+// The starts that a layer uses.
 inline engine::Vector starts_of(const AttentionLayer& layer, const BatchShape& shape) {
   return layer.windowed ? shape.window_starts : shape.starts;
 }
 
-// What of a forward pass to compute; the rest is in `saved` already.
+// Steps of a forward pass to compute; the results of the others are already in `saved`.
 struct AttentionSteps {
-  bool qkv = true;   // projection and rotation
+  bool qkv = true;   // projection, norms and RoPE
   bool core = true;  // out and lse
   bool output = true;
 };
@@ -105,9 +106,9 @@ void attention_forward(engine::Stream& stream, const AttentionLayer& layer, Batc
                        engine::Matrix x, const AttentionSaved& saved, engine::Matrix branch,
                        const AdapterPass& pass, AttentionSteps steps = {});
 
-// dx from d_branch, and the gradients of the weights of queries' and keys' norms; leaves the
-// gradients of both projections' outputs in `work`. Gradients that
-// nobody wants are empty: dx, or all from work.d_out on.
+// Computes dx from d_branch, and the gradients of the weights of the query and key norms; leaves
+// the gradients of both projections' outputs in `work`. Gradients that are not needed are empty:
+// dx, or everything from work.d_out on.
 void attention_backward_input(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,
                               const AttentionSaved& saved, engine::Matrix d_branch,
                               const AttentionWork& work, engine::Matrix dx, const AdapterPass& pass,

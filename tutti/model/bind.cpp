@@ -29,7 +29,7 @@ MlpLayer bind_mlp(const spec::ModelConfig& model, const Parameters& parameters,
           parameters.linear(name + ".down")};
 }
 
-// A weight whose name.bias, if there is one, is not added to a product.
+// A weight whose name.bias, if it exists, is not added to the product.
 Linear bind_weight(const Parameters& parameters, const std::string& name) {
   Linear out;
   out.weight = parameters.weight(name + ".weight");
@@ -60,7 +60,7 @@ MoeLayer bind_moe(const spec::ModelConfig& model, const Parameters& parameters,
   return out;
 }
 
-// The norm `name` of a block, or one that norms nothing.
+// The norm `name` of a block, or an identity.
 NormLayer bind_norm(const spec::ModelConfig& model, const Parameters& parameters,
                     const std::string& name) {
   return make_norm(model, parameters.has(name + ".weight") ? parameters.norm(name) : NormWeights{});
@@ -122,7 +122,7 @@ BlockLayer bind_block(const spec::ModelConfig& model, const Parameters& paramete
   out.attention.qkv = parameters.linear(prefix + "attention.qkv");
   out.attention.output = parameters.linear(prefix + "attention.output");
   out.attention.output.summed_over = groups.tp;
-  // Of this rank: query heads are divided evenly, key and value heads may be held several times.
+  // On this rank: query heads are divided evenly, key/value heads may be replicated.
   out.attention.head_dim = model.head_dim;
   out.attention.heads = out.attention.output.weight.cols / model.head_dim;
   out.attention.kv_heads =

@@ -1,4 +1,4 @@
-// What a layer keeps and works in, bound to memory (bind.h).
+// Binds saved tensors and workspace of a layer to memory (bind.h).
 #include <string>
 
 #include "tutti/model/bind.h"
@@ -6,8 +6,8 @@
 namespace tutti::model {
 namespace {
 
-// Where the activations of a layer lie: what it keeps in a slot of its own, what recomputation
-// drops in the slot that such layers share.
+// The activations of a layer: kept tensors in its own slot, dropped tensors in the slot that
+// recomputing layers share.
 class LayerSlots {
  public:
   LayerSlots(const Memory& memory, SlotKind kind, int64_t repeat)
@@ -33,7 +33,7 @@ class LayerSlots {
     return dropped(name) ? memory_.vector("activations", shared(), 0, name)
                          : memory_.vector("activations", kept_, repeat_, name);
   }
-  // Of a tensor that not every model has.
+  // A tensor that not every model has.
   engine::Matrix optional(const std::string& name) const {
     return has(name) ? matrix(name) : engine::Matrix{};
   }
@@ -51,10 +51,10 @@ class LayerSlots {
   bool recomputes_ = false;
 };
 
-// Where backward works: in the workspace, but for what delayed weight gradients read.
-class WorkPlaces {
+// Tensors of the backward pass: in the workspace, except those that delayed weight gradients read.
+class WorkTensors {
  public:
-  WorkPlaces(const Memory& memory, bool routed, int64_t slot)
+  WorkTensors(const Memory& memory, bool routed, int64_t slot)
       : memory_(memory), delayed_(routed ? "delayed.moe" : "delayed"), slot_(slot) {}
 
   bool has(const char* name) const {
@@ -89,7 +89,7 @@ NormSaved bind_norm_saved(const spec::ModelConfig& model, const LayerSlots& slot
   return saved;
 }
 
-// Of what a block's norm leaves: its maker knows it where it norms.
+// The amax of a block's norm output: the norm stores it if the model has a norm there.
 engine::Magnitude left_by_norm(const spec::ModelConfig& model, const NormSaved& norm) {
   return {norm.amax, norm.amax && model.norm_placement != spec::NormPlacement::after};
 }
@@ -114,18 +114,18 @@ MoeSaved bind_moe_saved(const spec::ModelConfig& model, const LayerSlots& slots)
   return out;
 }
 
-MoeWork bind_moe_work(const spec::ModelConfig& model, const WorkPlaces& places) {
+MoeWork bind_moe_work(const spec::ModelConfig& model, const WorkTensors& tensors) {
   const bool gelu = model.activation == spec::Activation::gelu;
   MoeWork out;
-  out.d_output = places.matrix("moe.d_output");
-  out.d_act = places.matrix("moe.d_act");
-  out.d_pre = places.matrix(gelu ? "moe.d_act" : "moe.d_up");
-  out.d_input = places.matrix("moe.d_input");
-  out.d_weights = places.matrix("moe.d_weights");
-  out.d_logits = places.matrix("moe.d_logits");
+  out.d_output = tensors.matrix("moe.d_output");
+  out.d_act = tensors.matrix("moe.d_act");
+  out.d_pre = tensors.matrix(gelu ? "moe.d_act" : "moe.d_up");
+  out.d_input = tensors.matrix("moe.d_input");
+  out.d_weights = tensors.matrix("moe.d_weights");
+  out.d_logits = tensors.matrix("moe.d_logits");
   if (model.moe.shared_experts > 0) {
-    out.shared = {places.matrix("moe.shared.d_act"),
-                  places.matrix(gelu ? "moe.shared.d_act" : "moe.shared.d_up")};
+    out.shared = {tensors.matrix("moe.shared.d_act"),
+                  tensors.matrix(gelu ? "moe.shared.d_act" : "moe.shared.d_up")};
   }
   return out;
 }
@@ -194,26 +194,26 @@ HeadSlot bind_head_slot(const spec::ModelConfig& model, const Memory& memory, in
 
 WorkSlot bind_work_slot(const spec::ModelConfig& model, const Memory& memory, bool routed,
                         int64_t slot) {
-  const WorkPlaces places(memory, routed, slot);
+  const WorkTensors tensors(memory, routed, slot);
   WorkSlot out;
   BlockWork& work = out.work;
   work.branch = memory.matrix("workspace", "step", 0, "branch");
-  if (slot >= 0) work.d_branch = places.matrix("d_branch");
-  work.d_branch_attention = places.matrix("d_branch_attention");
-  work.d_norm1 = places.matrix("d_norm1");
-  work.d_norm2 = places.matrix("d_norm2");
-  work.attention = {places.matrix("d_attention"), places.matrix("d_qkv"),
+  if (slot >= 0) work.d_branch = tensors.matrix("d_branch");
+  work.d_branch_attention = tensors.matrix("d_branch_attention");
+  work.d_norm1 = tensors.matrix("d_norm1");
+  work.d_norm2 = tensors.matrix("d_norm2");
+  work.attention = {tensors.matrix("d_attention"), tensors.matrix("d_qkv"),
                     memory.vector("workspace", "step", 0, "delta")};
   if (routed) {
-    work.moe = bind_moe_work(model, places);
+    work.moe = bind_moe_work(model, tensors);
   } else {
     const bool gelu = model.activation == spec::Activation::gelu;
-    work.mlp = {places.matrix("d_act"), places.matrix(gelu ? "d_act" : "d_pre"),
+    work.mlp = {tensors.matrix("d_act"), tensors.matrix(gelu ? "d_act" : "d_pre"),
                 bind_step_word(memory, "d_pre.amax")};
   }
   work.d_branch_attention_amax = bind_step_word(memory, "d_branch_attention.amax");
-  out.d_low_rank = {places.optional("lora.d_qkv"), places.optional("lora.d_output"),
-                    places.optional("lora.d_up"), places.optional("lora.d_down")};
+  out.d_low_rank = {tensors.optional("lora.d_qkv"), tensors.optional("lora.d_output"),
+                    tensors.optional("lora.d_up"), tensors.optional("lora.d_down")};
   return out;
 }
 

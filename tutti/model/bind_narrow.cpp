@@ -1,4 +1,4 @@
-// Binding of products below 16 bits to their places in memory.
+// Binds products below 16 bits to their buffers in memory.
 #include <string>
 
 #include "tutti/base/rng.h"
@@ -9,7 +9,7 @@ namespace tutti::model {
 
 namespace {
 
-// Where the map has the weight quantized once for many products.
+// If the map has a copy of the weight that is quantized once for many products.
 void bind_codes(const Memory& memory, const char* slot, int64_t repeat, const std::string& name,
                 NarrowProducts& narrow) {
   if (!memory.map().has("narrow") || memory.repeats("narrow", slot) == 0) return;

@@ -17,7 +17,7 @@ void multiply(engine::Stream& stream, float factor, engine::Matrix x) {
   if (factor != 1) stream.ops().copy(stream, {.x = x, .out = x, .scale = factor});
 }
 
-// What a branch passes before it is added, and the way back.
+// The branch norm and multiplier before the addition, and their backward pass.
 void end_branch(engine::Stream& stream, const BlockLayer& layer, const NormLayer& norm,
                 const BranchNormSaved& saved, engine::Matrix branch) {
   if (norm.weights.weight) branch_norm_forward(stream, norm, branch, saved);
@@ -29,7 +29,8 @@ void branch_backward(engine::Stream& stream, const BlockLayer& layer, const Norm
   if (norm.weights.weight) branch_norm_backward(stream, norm, d_branch, saved, beta);
 }
 
-// Of a branch's gradient, unless what the branch passes changes it after who left it.
+// Amax of a branch's gradient; unknown if norm or multiplier change the gradient after it was
+// stored.
 engine::Magnitude after_branch(const BlockLayer& layer, const NormLayer& norm,
                                engine::Magnitude amax) {
   if (layer.dropout > 0 || layer.residual_multiplier != 1 || norm.weights.weight) {
@@ -129,7 +130,7 @@ void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, Batc
                            float beta, bool norms) {
   comm::Group* tp = layer.tp;
   const AdapterPass pass = {layer.adapter_dropout, first_row, shape.numbers};
-  // The input of a projection again, where its weights want it.
+  // Recomputes the input of a projection if its weight gradients need it.
   const auto input_of = [&](const Linear& projection, engine::Matrix y) {
     return projection.trains() ? gather_rows(stream, tp, y, work.branch) : engine::Matrix{};
   };

@@ -1,13 +1,13 @@
-// One transformer layer: x += attention(norm1(x)); x += mlp(norm2(x)), where the mlp is dense or a
-// mixture of experts. A model may norm what attention and mlp add before it is added, besides or
-// instead of what they read (spec::NormPlacement), and multiply it.
+// One transformer layer: x += attention(norm1(x)); x += mlp(norm2(x)), where mlp is dense or a
+// mixture of experts. A model may also normalize the outputs of attention and mlp before they are
+// added, besides or instead of their inputs (spec::NormPlacement), and scale them.
 //
-// The residual stream is f32. Additions are fused into the norm that follows them: a block receives
-// the previous residual and the branch still to be added, and hands on its own last branch.
+// The residual stream is f32. Additions are fused into the following norm: a block receives the
+// previous residual and the branch to add, and passes on its own last branch.
 //
-// Of tensor parallel ranks (tensor_parallel.h) norms, residual, routers and dropout see this rank's
-// own rows, n = N / tp, and attention and mlp all N. Rows are gathered before them, and what they
-// leave is added up and scattered, in the same buffers: those of N rows below.
+// With tensor parallelism (tensor_parallel.h) norms, residual, routers and dropout process this
+// rank's own rows, n = N / tp, and attention and mlp all N rows. Rows are all-gathered before them,
+// and their outputs reduce-scattered, in the same buffers: those with N rows below.
 #pragma once
 
 #include <optional>
@@ -28,7 +28,7 @@ struct BlockLayer {
   NormLayer norm2;
   MlpLayer mlp;                   // dense
   NormLayer mlp_norm;             // of the branch, optional
-  MoeLayer moe;                   // or this
+  MoeLayer moe;                   // instead of mlp
   float residual_multiplier = 1;  // of both branches
   float dropout = 0;
   float adapter_dropout = 0;
@@ -47,8 +47,8 @@ struct BlockSaved {
   BranchNormSaved mlp_branch;
 };
 
-// What of a forward pass to compute; the rest is in BlockSaved already. Attention's output step
-// gives norm2 a branch to add; without it norm2 reads the sum that was kept.
+// Steps of a forward pass to compute; the results of the others are already in BlockSaved. With
+// attention's output step norm2 has a branch to add; without it norm2 reads the kept sum.
 struct BlockSteps {
   bool norm1 = true;
   AttentionSteps attention;
@@ -58,15 +58,15 @@ struct BlockSteps {
 };
 
 struct BlockWork {
-  engine::Matrix branch;              // [N, H] c: the branch to be added next
-  engine::Matrix d_residual;          // [n, H] f32: gradient of the residual stream
-  engine::Matrix d_branch;            // [N, H] c: incoming gradient of the mlp branch
-  engine::Matrix d_branch_next;       // [N, H] c: outgoing, for the block below; empty in the first
+  engine::Matrix branch;         // [N, H] c: the branch to add next
+  engine::Matrix d_residual;     // [n, H] f32: gradient of the residual stream
+  engine::Matrix d_branch;       // [N, H] c: incoming gradient of the mlp branch
+  engine::Matrix d_branch_next;  // [N, H] c: outgoing, for the previous block; empty in the first
   engine::Matrix d_branch_attention;  // [N, H] c
   engine::Matrix d_norm1;             // [N, H] c
   engine::Matrix d_norm2;             // [N, H] c
-  // Where the largest magnitudes of branches' gradients are kept for products below 16 bits, [1]
-  // f32; who made d_branch may not have left its own.
+  // Where the amax of the branches' gradients is stored for products below 16 bits, [1] f32; the
+  // producer of d_branch may not have stored it.
   engine::Magnitude d_branch_amax;
   engine::Vector d_branch_next_amax;
   engine::Vector d_branch_attention_amax;
@@ -76,24 +76,23 @@ struct BlockWork {
   float norm_beta = 1;  // of the gradients of branches' norms
 };
 
-// first_row: of the micro-batch.
+// first_row: number of the micro-batch's first row.
 OwnRows own_row_numbers(const comm::Group* tp, const BatchShape& shape, int64_t first_row);
 
-// first_row: global number of the micro-batch's first row, which keys dropout. The branch that is
-// to be added next is in this rank's own rows of work.branch, and its gradient in those of
-// d_branch. previous is empty where the block's input is in saved.norm1.residual already: in the
-// first block, and when `steps` repeat what was dropped after the forward pass (bind.h,
-// bind_block_restore).
+// first_row: global number of the micro-batch's first row, which keys dropout. The branch to add
+// next is in this rank's own rows of work.branch, its gradient in those of d_branch. previous is
+// empty if the block's input is already in saved.norm1.residual: in the first block, and when
+// `steps` restore what was dropped after the forward pass (bind.h, bind_block_restore).
 void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
                    int64_t first_row, engine::Matrix previous, const BlockSaved& saved,
                    const BlockWork& work, const BlockSteps& steps = {});
 
-// Updates d_residual, and the gradients of branches', queries' and keys' norms and of attention's
-// sinks; leaves in `work` what block_backward_weight needs. `routing` matters to
-// blocks with experts. Where only adapters are trained, nothing below the first of them in the
-// first block needs a gradient: what is empty in `work` is not computed, and nothing before it.
-// With norm_beta also the gradients of the norms' weights, which block_backward_weight then leaves
-// out (norms false).
+// Updates d_residual and the gradients of the weights of branch, query and key norms and of
+// attention sinks; leaves in `work` what block_backward_weight needs. Blocks with experts use
+// `routing`. If only adapters are trained, nothing below the first of them in the first block needs
+// a gradient: what is empty in `work` is not computed, nor anything before it. With norm_beta it
+// also computes the gradients of the other norms' weights, which block_backward_weight then omits
+// (norms false).
 void block_backward_input(engine::Stream& stream, const BlockLayer& layer, BatchShape shape,
                           int64_t first_row, const RoutingStep& routing, const BlockSaved& saved,
                           const BlockWork& work, std::optional<float> norm_beta = {});

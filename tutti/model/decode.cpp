@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kChunkRows = 64;  // prompt tokens per pass
 
-// In place: nothing is kept for a way back.
+// In place: nothing is kept for a backward pass.
 void norm_decoded(engine::Stream& stream, const AttentionLayer& layer, engine::Matrix qkv) {
   if (!layer.norms) return;
   const int64_t queries = layer.heads * layer.head_dim;
@@ -45,7 +45,7 @@ void end_decoded_branch(engine::Stream& stream, const BlockLayer& layer, const N
 
 }  // namespace
 
-// Lays buffers one after another; first to count bytes, then to hand out views.
+// Lays out buffers one after another: first counts bytes, then returns views.
 class Decoder::Carver {
  public:
   explicit Carver(const engine::Arena* arena) : arena_(arena) {}
@@ -81,7 +81,7 @@ Decoder::Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout
   embedding_ = bind_embedding(model, parameters);
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     blocks_.push_back(bind_block(model, parameters, layer, rope, capacity, 0));
-    blocks_.back().moe.config.capacity_factor = 0;  // nothing is dropped
+    blocks_.back().moe.config.capacity_factor = 0;  // no token is dropped
   }
   final_norm_ = bind_final_norm(model, parameters);
   head_ = bind_loss(model, parameters);
@@ -254,7 +254,7 @@ void Decoder::run_block(engine::Stream& stream, size_t index, const std::vector<
   end_decoded_branch(stream, layer, layer.mlp_norm, branch);
 }
 
-// Runs the rows of `pieces` through all layers; y_ then holds the final norm's output.
+// Runs the rows of `pieces` through all layers; y_ then holds the output of the final norm.
 void Decoder::forward(engine::Stream& stream, const std::vector<int32_t>& tokens,
                       const std::vector<Piece>& pieces) {
   const auto count = static_cast<int64_t>(tokens.size());
@@ -269,7 +269,7 @@ void Decoder::forward(engine::Stream& stream, const std::vector<int32_t>& tokens
     }
     positions_[static_cast<size_t>(piece.sequence)] += piece.count;
   }
-  // The view is read only; ops take their operands without const.
+  // The view is only read; operands of operations are not const.
   const engine::Vector ids = engine::vector(const_cast<int32_t*>(tokens.data()), DType::i32, count);
   const engine::Vector at = engine::vector(row_positions_.data, DType::i32, count);
   embedding_forward(stream, embedding_, ids, {count, at, 0}, rows(residual_, count));

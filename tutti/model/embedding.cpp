@@ -11,7 +11,7 @@ void scale_rows(engine::Stream& stream, float factor, engine::Matrix x) {
 }
 
 void look_up(engine::Stream& stream, const Embedding& layer, engine::Vector tokens,
-             const RowPositions& rows, engine::Matrix out, engine::Matrix room) {
+             const RowPositions& rows, engine::Matrix out, engine::Matrix workspace) {
   if (layer.tp == nullptr) {
     stream.ops().embedding_forward(stream, {.tokens = tokens,
                                             .sequence = rows.sequence,
@@ -25,11 +25,11 @@ void look_up(engine::Stream& stream, const Embedding& layer, engine::Vector toke
   stream.ops().embedding_forward(stream, {.tokens = tokens,
                                           .sequence = rows.sequence,
                                           .token_table = layer.token,
-                                          .out = room,
+                                          .out = workspace,
                                           .first_token = layer.first_token,
                                           .vocabulary = layer.vocabulary});
-  scatter_rows(stream, layer.tp, room);
-  stream.ops().add_positions(stream, {.x = own_rows(layer.tp, room),
+  scatter_rows(stream, layer.tp, workspace);
+  stream.ops().add_positions(stream, {.x = own_rows(layer.tp, workspace),
                                       .sequence = rows.sequence,
                                       .position_table = layer.position,
                                       .positions = own_rows(layer.tp, rows.positions),
@@ -40,15 +40,15 @@ void look_up(engine::Stream& stream, const Embedding& layer, engine::Vector toke
 }  // namespace
 
 void embedding_forward(engine::Stream& stream, const Embedding& layer, engine::Vector tokens,
-                       const RowPositions& rows, engine::Matrix out, engine::Matrix room) {
-  look_up(stream, layer, tokens, rows, out, room);
+                       const RowPositions& rows, engine::Matrix out, engine::Matrix workspace) {
+  look_up(stream, layer, tokens, rows, out, workspace);
   scale_rows(stream, layer.multiplier, out);
 }
 
 void embedding_backward_weight(engine::Stream& stream, const Embedding& layer,
                                engine::Vector tokens, const RowPositions& rows,
                                engine::Matrix d_out, float token_beta, float position_beta,
-                               engine::Matrix room) {
+                               engine::Matrix workspace) {
   scale_rows(stream, layer.multiplier, d_out);
   engine::EmbeddingBackwardArgs args = {.tokens = tokens,
                                         .sequence = rows.sequence,
@@ -73,15 +73,15 @@ void embedding_backward_weight(engine::Stream& stream, const Embedding& layer,
     stream.ops().embedding_backward(stream, own);
   }
   engine::Matrix own = d_out;
-  if (room.dtype != d_out.dtype) {
-    own = own_rows(layer.tp, room);
+  if (workspace.dtype != d_out.dtype) {
+    own = own_rows(layer.tp, workspace);
     stream.ops().convert(stream,
                          {.x = engine::vector(d_out.data, d_out.dtype, d_out.rows * d_out.cols),
                           .out = engine::vector(own.data, own.dtype, own.rows * own.cols)});
   }
   args.positions = {};
   args.d_position_table = {};
-  args.d_out = gather_rows(stream, layer.tp, own, room);
+  args.d_out = gather_rows(stream, layer.tp, own, workspace);
   stream.ops().embedding_backward(stream, args);
 }
 

@@ -1,8 +1,8 @@
 // Token (and learned position) embedding: the start of the f32 residual stream.
 //
-// Of tensor parallel ranks (tensor_parallel.h) each has some rows of the token table and looks up
-// those tokens of all rows; adding up and scattering them gives each the tokens of its own rows,
-// exactly, since every other term is zero. Positions are added to these, by each to its own rows.
+// With tensor parallelism (tensor_parallel.h) each rank holds some rows of the token table and
+// looks up those tokens of all rows; a reduce-scatter gives each rank the embeddings of its own
+// rows, exactly, because all other terms are zero. Each rank adds the positions to its own rows.
 #pragma once
 
 #include "tutti/comm/group.h"
@@ -16,29 +16,29 @@ struct Embedding {
   engine::Matrix d_token;     // [padded V, H] f32
   engine::Matrix d_position;  // [context, H] f32
   comm::Group* tp = nullptr;
-  int64_t first_token = 0;  // of this rank's rows, of
-  int64_t vocabulary = 0;   // so many; 0: all are here
-  float multiplier = 1;     // of the sum
+  int64_t first_token = 0;  // first token of this rank's rows
+  int64_t vocabulary = 0;   // rows of this rank; 0: all
+  float multiplier = 1;     // of the sum of both tables
 };
 
-// Where rows are: at positions[r], or at first + r % sequence without positions.
+// Positions of rows: positions[r], or first + r % sequence if there are none.
 struct RowPositions {
   int64_t sequence = 0;
   engine::Vector positions = {};  // [N] i32, optional
   int64_t first = 0;
 };
 
-// out f32: of this rank's own rows, [N / tp, H]. tokens [N]. `room` [N, H] c is work space, which
-// one rank does not need.
+// out f32: this rank's own rows, [N / tp, H]. tokens [N]. `workspace` [N, H] c is not needed by a
+// single rank.
 void embedding_forward(engine::Stream& stream, const Embedding& layer, engine::Vector tokens,
-                       const RowPositions& rows, engine::Matrix out, engine::Matrix room = {});
+                       const RowPositions& rows, engine::Matrix out, engine::Matrix workspace = {});
 
-// Adds to (or, with beta 0, overwrites) both tables' gradients: of this rank's tokens, and what its
-// own rows give to the positions. rows.first is 0. Several ranks exchange d_out in c. d_out is
-// multiplied in place.
+// Accumulates into (or, with beta 0, overwrites) the gradients of both tables: of this rank's
+// tokens, and of the positions of its own rows. rows.first is 0. Several ranks exchange d_out in c.
+// d_out is scaled in place.
 void embedding_backward_weight(engine::Stream& stream, const Embedding& layer,
                                engine::Vector tokens, const RowPositions& rows,
                                engine::Matrix d_out, float token_beta, float position_beta,
-                               engine::Matrix room = {});
+                               engine::Matrix workspace = {});
 
 }  // namespace tutti::model

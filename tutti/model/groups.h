@@ -1,4 +1,4 @@
-// Whom a rank computes one layer with. Null where the mesh has one rank along the axis.
+// The groups of a rank for one layer. Null if the mesh has a single rank along the axis.
 #pragma once
 
 #include "tutti/comm/group.h"
@@ -6,9 +6,9 @@
 namespace tutti::model {
 
 struct Groups {
-  comm::Group* tp = nullptr;  // share every matrix, and between the projections the rows
-  comm::Group* cp = nullptr;  // share every sequence
-  comm::Group* ep = nullptr;  // share the experts
+  comm::Group* tp = nullptr;  // split every matrix, and the rows between projections
+  comm::Group* cp = nullptr;  // split every sequence
+  comm::Group* ep = nullptr;  // split the experts
 };
 
 }  // namespace tutti::model

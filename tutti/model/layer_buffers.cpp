@@ -22,8 +22,9 @@ engine::Vector buffer(const Memory& memory, const char* arena, const spec::ZeroL
 
 // Parameters in the buffers of their layers, from `begin` of their part on.
 using BufferOf = engine::Vector (*)(const Memory&, const spec::ZeroLayer&);
-ParamPlace place_in(const std::vector<spec::ZeroLayer>& layers, const Memory& memory,
-                    BufferOf buffer_of, int64_t spec::LayerPart::*begin, ParamPlace otherwise) {
+ParamAddress buffer_address(const std::vector<spec::ZeroLayer>& layers, const Memory& memory,
+                            BufferOf buffer_of, int64_t spec::LayerPart::*begin,
+                            ParamAddress otherwise) {
   return [=, &memory](const spec::PlacedParam& placed) -> void* {
     for (const spec::ZeroLayer& layer : layers) {
       const spec::LayerPart* part = layer.part_of(placed.element_offset);
@@ -38,9 +39,9 @@ ParamPlace place_in(const std::vector<spec::ZeroLayer>& layers, const Memory& me
   };
 }
 
-// In the arena of weights, of which a rank alone has all of this parameter.
-ParamPlace place_in_shard(const spec::ParamLayout& layout, const spec::Mesh& mesh, char* weights,
-                          DType compute) {
+// In the arena of weights, on a rank that holds all of the parameter.
+ParamAddress shard_address(const spec::ParamLayout& layout, const spec::Mesh& mesh, char* weights,
+                           DType compute) {
   return [=,
           buckets = spec::weight_buckets(layout, mesh)](const spec::PlacedParam& placed) -> void* {
     const auto bucket = std::find_if(buckets.begin(), buckets.end(), [&](const spec::Bucket& one) {
@@ -71,16 +72,16 @@ Parameters bind_parameters(const spec::ParamLayout& layout, const spec::Mesh& me
             trains ? static_cast<float*>(memory.arena("gradients").data()) : nullptr};
   }
   const std::vector<spec::ZeroLayer> layers = spec::zero_layers(layout, mesh);
-  ParamPlace flat = [=](const spec::PlacedParam& placed) -> void* {
+  ParamAddress flat = [=](const spec::PlacedParam& placed) -> void* {
     return static_cast<char*>(weights) + placed.element_offset * dtype_bytes(compute);
   };
   if (mesh.zero == 3) {
-    flat = place_in(layers, memory, gathered_buffer, &spec::LayerPart::in_gathered,
-                    place_in_shard(layout, mesh, static_cast<char*>(weights), compute));
+    flat = buffer_address(layers, memory, gathered_buffer, &spec::LayerPart::in_gathered,
+                          shard_address(layout, mesh, static_cast<char*>(weights), compute));
   }
   return {layout, std::move(flat), compute,
-          place_in(layers, memory, gradient_buffer, &spec::LayerPart::in_gradients,
-                   [](const spec::PlacedParam&) -> void* { return nullptr; })};
+          buffer_address(layers, memory, gradient_buffer, &spec::LayerPart::in_gradients,
+                         [](const spec::PlacedParam&) -> void* { return nullptr; })};
 }
 
 }  // namespace tutti::model

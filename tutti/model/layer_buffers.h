@@ -1,5 +1,5 @@
-// The buffers that layers take turns in on a rank that holds only shards of gradients and weights
-// (spec/mesh/zero_layers.h), and the parameters of a stage wherever they lie.
+// The buffers that layers share in turn on a rank that holds only shards of gradients and weights
+// (spec/mesh/zero_layers.h), and the parameters of a stage, wherever they are in memory.
 #pragma once
 
 #include "tutti/engine/tensor.h"
@@ -14,8 +14,7 @@ namespace tutti::model {
 engine::Vector gathered_buffer(const Memory& memory, const spec::ZeroLayer& layer);  // c
 engine::Vector gradient_buffer(const Memory& memory, const spec::ZeroLayer& layer);  // f32
 
-// `layout` and `memory` are those of a rank of `mesh`. Without the arena of gradients there are
-// none.
+// `layout` and `memory` belong to one rank of `mesh`. Without an arena of gradients there are none.
 Parameters bind_parameters(const spec::ParamLayout& layout, const spec::Mesh& mesh,
                            const Memory& memory, DType compute);
 

@@ -5,7 +5,7 @@
 namespace tutti::model {
 namespace {
 
-// A rank of a row-parallel layer has the columns from here on of its input of `columns`.
+// The columns of its input of `columns` that a rank of a row-parallel layer holds, from here on.
 int64_t first_input(const Linear& layer, int64_t columns) {
   return tensor_rank(layer.summed_over) * columns;
 }
@@ -14,7 +14,7 @@ engine::Vector bias_here(const Linear& layer) {
   return tensor_rank(layer.summed_over) == 0 ? layer.bias : engine::Vector{};
 }
 
-// The adapters' input: x, or what dropout leaves of it.
+// The adapters' input: x after dropout.
 engine::Matrix adapter_input(engine::Stream& stream, const Linear& layer, engine::Matrix x,
                              const AdapterPass& pass) {
   if (pass.dropout == 0) return x;
@@ -31,7 +31,7 @@ engine::Matrix adapter_input(engine::Stream& stream, const Linear& layer, engine
   return out;
 }
 
-// The columns of adapter `index` in what the adapters of a projection save.
+// The columns of adapter `index` in the saved products of a projection's adapters.
 engine::Matrix columns_of(const engine::Matrix& low_rank, size_t index, int64_t rows,
                           int64_t rank) {
   return low_rank.slice_rows(0, rows).slice_cols(static_cast<int64_t>(index) * rank, rank);
@@ -58,30 +58,29 @@ void adapters_forward(engine::Stream& stream, const Linear& layer, engine::Matri
 }
 
 engine::NarrowMatrix narrow_matrix(NarrowKind kind, int64_t rows, int64_t columns,
-                                   const engine::Vector& place) {
-  const engine::NarrowMatrix out = {kind, rows, columns, place.data};
-  TUTTI_CHECK(out.layout().bytes <= place.count, "{} bytes of {} [{}, {}] in {}",
-              out.layout().bytes, narrow_format(kind).name, rows, columns, place.count);
+                                   const engine::Vector& buffer) {
+  const engine::NarrowMatrix out = {kind, rows, columns, buffer.data};
+  TUTTI_CHECK(out.layout().bytes <= buffer.count, "{} bytes of {} [{}, {}] in {}",
+              out.layout().bytes, narrow_format(kind).name, rows, columns, buffer.count);
   return out;
 }
 
-// Operands of a narrow product in the places that all layers share.
+// Quantizes an operand of a narrow product into a buffer that all layers share.
 engine::NarrowMatrix quantize(engine::Stream& stream, engine::QuantizeArgs args, NarrowKind kind,
-                              const engine::Vector& place) {
+                              const engine::Vector& buffer) {
   args.out = narrow_matrix(kind, args.transpose ? args.x.cols : args.x.rows,
-                           args.transpose ? args.x.rows : args.x.cols, place);
+                           args.transpose ? args.x.rows : args.x.cols, buffer);
   stream.ops().quantize(stream, args);
   return args.out;
 }
 
-// dy transposed, as the pass of the input's gradient leaves it for the weight's; none without a
-// place.
+// The buffer of dy transposed, which backward_input fills for backward_weight; empty without one.
 engine::NarrowMatrix turned_gradient(const NarrowProducts& narrow, const engine::Matrix& dy) {
   if (!narrow.turned) return {};
   return narrow_matrix(narrow.gradient, dy.cols, dy.rows, narrow.turned);
 }
 
-// The weight, or its transpose, where it was left; else quantized for this product.
+// The weight, or its transpose, from the layer's buffer; else quantized for this product.
 engine::NarrowMatrix weight_operand(engine::Stream& stream, const Linear& layer, bool transpose) {
   const NarrowProducts& narrow = layer.narrow;
   const engine::Matrix& weight = layer.weight;
@@ -214,7 +213,7 @@ void linear_backward_input(engine::Stream& stream, const Linear& layer, engine::
                                .c = dx,
                                .beta = i == 0 ? 0.0F : 1.0F});
   }
-  // The mask is the adapters' alone, so their share is made first and the rest added to it.
+  // The mask applies to the adapters only, so their share is computed first and the rest added.
   if (adapters.count > 0 && pass.dropout > 0) {
     stream.ops().dropout(stream, {.x = dx,
                                   .probability = pass.dropout,

@@ -1,4 +1,4 @@
-// The three products of a linear layer below 16 bits, against a straight-through reference: the
+// The three products of a linear layer below 16 bits, against a straight-through reference:
 // products of the quantized operands in f64.
 #include "tutti/model/linear.h"
 
@@ -28,7 +28,7 @@ using engine::testing::zero_matrix;
 constexpr spec::Precision kPrecisions[] = {spec::Precision::fp8, spec::Precision::mxfp8,
                                            spec::Precision::fp4};
 
-// A layer of odd sizes with memory for its products.
+// A layer with odd sizes and memory for its products.
 struct Layer {
   int64_t rows = 37, in = 53, out = 71;
   TestMatrix x = random_matrix(rows, in, DType::bf16, 1);
@@ -50,13 +50,13 @@ struct Layer {
     linear.d_weight = dw;
     linear.d_bias = db;
     if (!spec::is_narrow(precision)) return;
-    const auto place = [](const TestNarrow& room) {
-      return engine::vector(room.view.data, DType::u8, room.view.layout().bytes);
+    const auto buffer_of = [](const TestNarrow& operand) {
+      return engine::vector(operand.view.data, DType::u8, operand.view.layout().bytes);
     };
     linear.narrow = {.operand = spec::operand_kind(precision),
                      .gradient = spec::gradient_kind(precision),
-                     .left = place(left),
-                     .right = place(right)};
+                     .left = buffer_of(left),
+                     .right = buffer_of(right)};
   }
   void run(float beta = 0) {
     linear_forward(test_stream(), linear, x, y);
@@ -86,7 +86,7 @@ TEST(NarrowLinear, ProductsAreThoseOfTheQuantizedOperands) {
     layer.run(1);
     for (size_t i = 0; i < dw.size(); ++i) dw[i] += once[i];
     EXPECT_TRUE(close(layer.dw, dw));
-    for (int64_t j = 0; j < layer.out; ++j) {  // not a product: as ever
+    for (int64_t j = 0; j < layer.out; ++j) {  // not a product: unchanged
       double sum = 0;
       for (int64_t r = 0; r < layer.rows; ++r) sum += 2 * layer.dy.at(r, j);
       EXPECT_NEAR(layer.db.at(0, j), sum, 1e-5);
@@ -94,16 +94,16 @@ TEST(NarrowLinear, ProductsAreThoseOfTheQuantizedOperands) {
   }
 }
 
-// Weights quantized before: the same bits, whatever the weight is meanwhile.
-TEST(NarrowLinear, AWeightQuantizedOnceServesAllProducts) {
+// Weights quantized in advance: the same bits, even if the weight changes in between.
+TEST(NarrowLinear, WeightQuantizedOnceServesAllProducts) {
   Layer each(spec::Precision::fp8), once(spec::Precision::fp8);
   const NarrowKind kind = spec::operand_kind(spec::Precision::fp8);
   TestNarrow straight(kind, once.out, once.in), turned(kind, once.in, once.out);
-  const auto place = [](const TestNarrow& room) {
-    return engine::vector(room.view.data, DType::u8, room.view.layout().bytes);
+  const auto buffer_of = [](const TestNarrow& operand) {
+    return engine::vector(operand.view.data, DType::u8, operand.view.layout().bytes);
   };
-  once.linear.narrow.weight = place(straight);
-  once.linear.narrow.weight_turned = place(turned);
+  once.linear.narrow.weight = buffer_of(straight);
+  once.linear.narrow.weight_turned = buffer_of(turned);
   quantize_weight(test_stream(), once.linear);
   for (const double value : {0.0, 100.0}) {
     each.run();
@@ -121,8 +121,8 @@ TEST(NarrowLinear, AWeightQuantizedOnceServesAllProducts) {
   EXPECT_EQ(once.dx.values(), each.dx.values());
 }
 
-// Known, or left by the forward product for the weight gradient's.
-TEST(NarrowLinear, AMagnitudeThatIsKeptChangesNoBit) {
+// Known, or stored by the forward product for the weight gradient.
+TEST(NarrowLinear, StoredMagnitudeChangesNoBit) {
   for (const spec::Precision precision : {spec::Precision::fp8, spec::Precision::fp4}) {
     Layer plain(precision), kept(precision);
     plain.run();
@@ -152,11 +152,11 @@ double relative_error(const TestMatrix& actual, const TestMatrix& expected) {
   return std::sqrt(off / size);
 }
 
-// Against products in 16 bits. Rounding with m bits of mantissa errs by at most 2^-(m+1) of an
-// element, and in the mean square over a binade by less than 2^-(m+1) / sqrt(3); of two independent
-// operands the squares add up. E4M3 x E4M3 therefore stays below 5.2%, E5M2 x E4M3 below 8.1%
-// (elements too small for a normal code, here few, err more).
-TEST(NarrowLinear, GradientsErrAsTheFormatsDo) {
+// Against 16-bit products. Rounding with m bits of mantissa has an error of at most 2^-(m+1) of an
+// element, and in the root mean square over a binade less than 2^-(m+1) / sqrt(3); for two
+// independent operands the squares add up. E4M3 x E4M3 therefore stays below 5.2%, E5M2 x E4M3
+// below 8.1% (elements too small for a normal code, here few, have larger errors).
+TEST(NarrowLinear, GradientErrorsMatchTheFormats) {
   Layer wide(spec::Precision::bf16);
   wide.run();
   const auto eps = [](int bits) { return std::ldexp(1, -bits - 1) / std::sqrt(3.0); };
@@ -167,20 +167,21 @@ TEST(NarrowLinear, GradientsErrAsTheFormatsDo) {
   EXPECT_GT(relative_error(fp8.dw, wide.dw), 0.4 * eps(2));
   Layer mxfp8(spec::Precision::mxfp8);
   mxfp8.run();
-  // A block's largest may lie up to 1/8 above 448 of its scale: a few elements in 32.
+  // The largest element of a block may exceed 448 times its scale by up to 1/8: a few elements in
+  // 32.
   EXPECT_LT(relative_error(mxfp8.dx, wide.dx), 1.3 * std::hypot(eps(3), eps(3)));
   EXPECT_LT(relative_error(mxfp8.dw, wide.dw), 1.3 * std::hypot(eps(3), eps(3)));
   Layer fp4(spec::Precision::fp4);
   fp4.run();
-  // Steps of 1/2 up to 2, of 1 up to 4, of 2 up to 6 of a block whose largest is 6: for normal
-  // elements about a tenth in each operand.
+  // Steps of 1/2 up to 2, of 1 up to 4, of 2 up to 6 in a block whose largest element is 6: for
+  // normal elements about a tenth in each operand.
   EXPECT_LT(relative_error(fp4.dx, wide.dx), 0.19);
   EXPECT_LT(relative_error(fp4.dw, wide.dw), 0.19);
   EXPECT_GT(relative_error(fp4.dw, wide.dw), 2 * relative_error(mxfp8.dw, wide.dw));
 }
 
-// The weight gradient's mean over many roundings is that of the unrounded dy.
-TEST(NarrowLinear, StochasticGradientsHaveNoDrift) {
+// The mean of the weight gradient over many roundings is that of the unrounded dy.
+TEST(NarrowLinear, StochasticGradientsAreUnbiased) {
   const spec::Precision precision = spec::Precision::fp4;
   Layer layer(precision);
   layer.linear.narrow.stochastic = true;
@@ -205,7 +206,7 @@ TEST(NarrowLinear, StochasticGradientsHaveNoDrift) {
       size += exact * exact;
     }
   }
-  // One rounding errs by about 0.15; the mean of 64 by an eighth of that.
+  // One rounding has an error of about 0.15; the mean of 64 an eighth of that.
   EXPECT_LT(std::sqrt(off / size), 0.03);
 }
 

@@ -11,14 +11,14 @@ engine::Vector slice(const engine::Vector& v, int64_t first, int64_t count) {
   return engine::vector(static_cast<char*>(v.data) + first * dtype_bytes(v.dtype), v.dtype, count);
 }
 
-// The gradient's view of the logits' memory: rows of c at the start of rows of f32, or in their
-// place where logits are in c too.
+// View of the gradient in the logits' memory: rows of c at the start of rows of f32, or the same
+// rows if the logits are in c, too.
 engine::Matrix overlay(const engine::Matrix& logits, DType dtype) {
   return engine::matrix(logits.data, dtype, logits.rows, logits.cols,
                         logits.ld * dtype_bytes(logits.dtype) / dtype_bytes(dtype));
 }
 
-// The loss of one chunk, whose rows begin at `first`, against targets and teacher.
+// The loss of one chunk, whose rows start at `first`, against targets and teacher.
 void distill_chunk(engine::Stream& stream, const engine::CrossEntropyArgs& args,
                    const Distillation& from, int64_t first) {
   const int64_t count = args.logits.rows;
@@ -36,7 +36,7 @@ void distill_chunk(engine::Stream& stream, const engine::CrossEntropyArgs& args,
                                               .d_logits = args.d_logits});
 }
 
-// The loss of one chunk whose columns several ranks share; args.loss and gradients as there.
+// The loss of one chunk whose columns are split over ranks; args.loss and gradients as above.
 void shared_chunk(engine::Stream& stream, const LossLayer& layer, const LossWork& work,
                   const engine::CrossEntropyArgs& args) {
   const int64_t rows = args.logits.rows;

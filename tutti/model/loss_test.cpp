@@ -74,9 +74,9 @@ TEST(Loss, IgnoredRowsAndPaddedVocabularyHaveNoGradient) {
   for (size_t i = 101 * 24; i < result.dw.size(); ++i) EXPECT_EQ(result.dw[i], 0.0F);
 }
 
-// Logits in bf16, as accelerators have them: each is off by 2^-8 of itself at most, log-sum-exp and
-// the loss are f32 sums over them. So a loss is off by 2^-7 of the largest logit at most; over the
-// rows of a micro-batch these errors have no common sign.
+// Logits in bf16, as on accelerators: the relative error of each is at most 2^-8, log-sum-exp and
+// the loss are f32 sums over them. So the error of a loss is at most 2^-7 of the largest logit;
+// over the rows of a micro-batch these errors have no common sign.
 TEST(Loss, LogitsInSixteenBitsChangeLossesByTheirRounding) {
   const int64_t rows = 200, hidden = 48, vocabulary = 3001, padded = 3008;
   const auto stream = engine::make_cpu_stream(2);
@@ -108,7 +108,7 @@ TEST(Loss, LogitsInSixteenBitsChangeLossesByTheirRounding) {
                            engine::vector(out.losses.data(), DType::f32, rows)};
     const engine::Matrix input = engine::matrix(y.data(), DType::bf16, rows, hidden);
     const engine::Vector wanted = engine::vector(targets.data(), DType::i32, rows);
-    if (type == DType::f32) {  // what forward leaves: all logits
+    if (type == DType::f32) {  // forward leaves all logits
       loss_forward(*stream, layer, input, wanted, work);
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t j = 0; j < vocabulary; ++j) {

@@ -17,8 +17,8 @@ const spec::SlotPlan& find_slot(const spec::ArenaPlan& arena, std::string_view n
                fmt::format("memory map: arena '{}' has no slot '{}'", arena.name, name));
 }
 
-const spec::TensorPlace* find_tensor(const spec::SlotPlan& slot, std::string_view name) {
-  for (const spec::TensorPlace& tensor : slot.tensors) {
+const spec::TensorPlan* find_tensor(const spec::SlotPlan& slot, std::string_view name) {
+  for (const spec::TensorPlan& tensor : slot.tensors) {
     if (tensor.name == name) return &tensor;
   }
   return nullptr;
@@ -79,32 +79,32 @@ int64_t Memory::repeats(std::string_view arena, std::string_view slot_name) cons
 Memory::Found Memory::find(std::string_view arena_name, std::string_view slot_name, int64_t repeat,
                            std::string_view name) const {
   const spec::SlotPlan& slot = find_slot(map_.arena(arena_name), slot_name);
-  const spec::TensorPlace* place = find_tensor(slot, name);
-  TUTTI_CHECK(place != nullptr, "memory map: slot '{}/{}' has no tensor '{}'", arena_name,
+  const spec::TensorPlan* tensor = find_tensor(slot, name);
+  TUTTI_CHECK(tensor != nullptr, "memory map: slot '{}/{}' has no tensor '{}'", arena_name,
               slot_name, name);
   TUTTI_CHECK(repeat >= 0 && repeat < slot.repeats,
               "memory map: slot '{}/{}' has {} repeats, not {}", arena_name, slot_name,
               slot.repeats, repeat);
-  const int64_t offset = slot.offset_bytes + repeat * slot.stride_bytes + place->offset_bytes;
-  return {place, arena(arena_name).at(offset, place->bytes)};
+  const int64_t offset = slot.offset_bytes + repeat * slot.stride_bytes + tensor->offset_bytes;
+  return {tensor, arena(arena_name).at(offset, tensor->bytes)};
 }
 
 engine::Matrix Memory::matrix(std::string_view arena, std::string_view slot, int64_t repeat,
                               std::string_view name) const {
   const Found found = find(arena, slot, repeat, name);
-  TUTTI_CHECK(found.place->shape.size() >= 2, "tensor '{}' is no matrix", name);
-  const int64_t cols = found.place->shape.back();
+  TUTTI_CHECK(found.tensor->shape.size() >= 2, "tensor '{}' is no matrix", name);
+  const int64_t cols = found.tensor->shape.back();
   int64_t rows = 1;
-  for (size_t i = 0; i + 1 < found.place->shape.size(); ++i) rows *= found.place->shape[i];
-  return engine::matrix(found.data, found.place->dtype, rows, cols);
+  for (size_t i = 0; i + 1 < found.tensor->shape.size(); ++i) rows *= found.tensor->shape[i];
+  return engine::matrix(found.data, found.tensor->dtype, rows, cols);
 }
 
 engine::Vector Memory::vector(std::string_view arena, std::string_view slot, int64_t repeat,
                               std::string_view name) const {
   const Found found = find(arena, slot, repeat, name);
   int64_t count = 1;
-  for (const int64_t dim : found.place->shape) count *= dim;
-  return engine::vector(found.data, found.place->dtype, count);
+  for (const int64_t dim : found.tensor->shape) count *= dim;
+  return engine::vector(found.data, found.tensor->dtype, count);
 }
 
 Memory Memory::part(std::string_view prefix) const {

@@ -1,5 +1,5 @@
-// The arenas of one rank, allocated exactly as spec::MemoryMap says, but for those of its stream,
-// which are empty here; and views of the tensors in them by the map's names.
+// The arenas of one rank, allocated exactly as in its spec::MemoryMap, except those that its stream
+// allocates, which are empty here; and views of their tensors by the map's names.
 #pragma once
 
 #include <memory>
@@ -15,23 +15,22 @@ namespace tutti::model {
 
 class Memory {
  public:
-  // kind: where operands of the stream that works on it are (engine/stream.h); what the map has on
-  // the host is pinned then, where that is a device. With a world whose
-  // ranks are processes of one host, they reach directly what collectives use; the world outlives
-  // this then.
+  // kind: where the stream's operands are (engine/stream.h); if that is a device, arenas of the map
+  // on the host are pinned. With a world whose ranks are processes of one host, they have direct
+  // access to the arenas that collectives use; the world must outlive this object.
   explicit Memory(const spec::MemoryMap& map, engine::ArenaKind kind = engine::ArenaKind::host,
                   comm::World* world = nullptr);
 
   const spec::MemoryMap& map() const { return map_; }
   const engine::Arena& arena(std::string_view name) const;
 
-  // The tensor `name` of the `repeat`-th slot; aborts when the map has no such tensor. A tensor of
-  // one dimension is a vector; of more, a matrix of all but the last dimension by the last.
+  // The tensor `name` of the `repeat`-th slot; aborts if the map has no such tensor. A tensor with
+  // one dimension is a vector; with more, a matrix of all but the last dimension by the last.
   engine::Matrix matrix(std::string_view arena, std::string_view slot, int64_t repeat,
                         std::string_view name) const;
   engine::Vector vector(std::string_view arena, std::string_view slot, int64_t repeat,
                         std::string_view name) const;
-  // Whether the slot has the tensor at all (the map leaves out what a model does not need).
+  // Whether the slot has the tensor (the map omits what a model does not need).
   bool has(std::string_view arena, std::string_view slot, std::string_view name) const;
 
   // All bytes of the `repeat`-th slot.
@@ -41,20 +40,20 @@ class Memory {
   };
   SlotBytes slot(std::string_view arena, std::string_view slot, int64_t repeat) const;
 
-  // Slots of this name; 0: the arena has none.
+  // Number of slots of this name; 0: the arena has none.
   int64_t repeats(std::string_view arena, std::string_view slot) const;
 
-  // The arenas whose names begin with `prefix`, under the rest of their names: the same memory.
+  // The arenas whose names begin with `prefix`, named without it; the same memory.
   Memory part(std::string_view prefix) const;
 
   // Fills everything that does not outlive a step (activations, workspace, loss, the buffers that
-  // layers and updates take turns in; a teacher's too) with poison.
+  // layers and updates share in turn; also a teacher's) with poison.
   void poison_transients() const;
 
  private:
   Memory() = default;
   struct Found {
-    const spec::TensorPlace* place;
+    const spec::TensorPlan* tensor;
     void* data;
   };
   Found find(std::string_view arena, std::string_view slot, int64_t repeat,

@@ -22,14 +22,14 @@ spec::MemoryMap small_map() {
   return {{activations, workspace, loss}};
 }
 
-TEST(Memory, ArenasAreExactlyAsLargeAsTheMapSays) {
+TEST(Memory, ArenasHaveTheSizesOfTheMap) {
   const Memory memory(small_map());
   for (const spec::ArenaPlan& plan : memory.map().arenas) {
     EXPECT_EQ(memory.arena(plan.name).bytes(), plan.bytes);
   }
 }
 
-TEST(Memory, ViewsLieWhereTheMapSays) {
+TEST(Memory, ViewsHaveTheOffsetsOfTheMap) {
   const Memory memory(small_map());
   const char* base = static_cast<const char*>(memory.arena("activations").data());
   const engine::Matrix a = memory.matrix("activations", "block", 2, "a");
@@ -56,7 +56,7 @@ TEST(Memory, PoisonReadsAsNan) {
   EXPECT_TRUE(std::isnan(to_f32(b.as<bf16>()[4])));
 }
 
-TEST(Memory, APartIsTheSameMemoryUnderShorterNames) {
+TEST(Memory, PartIsTheSameMemoryUnderShorterNames) {
   spec::MemoryMap map = small_map();
   for (const spec::ArenaPlan& plan : small_map().arenas) {
     map.arenas.push_back(plan);
@@ -75,7 +75,7 @@ TEST(Memory, APartIsTheSameMemoryUnderShorterNames) {
 
 using MemoryDeathTest = ::testing::Test;
 
-TEST(MemoryDeathTest, UnknownNamesAbortNamingThem) {
+TEST(MemoryDeathTest, UnknownNamesAbortWithTheName) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const Memory memory(small_map());
   EXPECT_DEATH((void)memory.matrix("activations", "block", 0, "zz"), "zz");

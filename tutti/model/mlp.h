@@ -1,5 +1,5 @@
-// Feed-forward: gelu (up, gelu, down) or swiglu (gate_up, silu(gate) * up, down). The bias of the
-// first projection is added inside the activation.
+// Feed-forward network: gelu (up, gelu, down) or swiglu (gate_up, silu(gate) * up, down). The
+// activation adds the bias of the first projection.
 #pragma once
 
 #include "tutti/engine/stream.h"
@@ -16,7 +16,7 @@ struct MlpLayer {
 struct MlpSaved {
   engine::Matrix pre;  // [N, F] or [N, 2F] c, before bias and activation
   engine::Matrix act;  // [N, F] c
-  // Largest magnitudes for products below 16 bits, where they are kept.
+  // Largest magnitudes (amax) for products below 16 bits, where they are stored.
   engine::Magnitude x_amax = {};
   engine::Magnitude act_amax = {};
 };
@@ -24,10 +24,10 @@ struct MlpSaved {
 struct MlpWork {
   engine::Matrix d_act;            // [N, F] c
   engine::Matrix d_pre;            // [N, F] or [N, 2F] c; for gelu the same memory as d_act
-  engine::Vector d_pre_amax = {};  // [1] f32, as MlpSaved's
+  engine::Vector d_pre_amax = {};  // [1] f32, like those of MlpSaved
 };
 
-// What of a forward pass to compute; the rest is in `saved` already.
+// Steps of a forward pass to compute; the results of the others are already in `saved`.
 struct MlpSteps {
   bool up = true;
   bool activation = true;
@@ -39,7 +39,7 @@ void mlp_forward(engine::Stream& stream, const MlpLayer& layer, engine::Matrix x
                  const MlpSaved& saved, engine::Matrix branch, const AdapterPass& pass = {},
                  MlpSteps steps = {});
 
-// Gradients that nobody wants are empty: dx, or all from work.d_act on.
+// Gradients that are not needed are empty: dx, or everything from work.d_act on.
 void mlp_backward_input(engine::Stream& stream, const MlpLayer& layer, const MlpSaved& saved,
                         engine::Matrix d_branch, const MlpWork& work, engine::Matrix dx,
                         const AdapterPass& pass = {}, const engine::Magnitude& d_branch_amax = {});

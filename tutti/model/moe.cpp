@@ -7,26 +7,26 @@
 namespace tutti::model {
 namespace {
 
-// Boundaries of the groups of rows that this rank's experts work on.
+// Boundaries of the row groups of this rank's experts.
 engine::Vector groups_of(const MoeSaved& saved) {
   return saved.received ? saved.received : saved.offsets;
 }
 
 const CopyBoundaries& boundaries_of(const MoeLayer& layer) {
-  const auto found = layer.exchange.host->boundaries.find({layer.number, layer.exchange.flight});
+  const auto found = layer.exchange.host->boundaries.find({layer.number, layer.exchange.in_flight});
   TUTTI_CHECK(found != layer.exchange.host->boundaries.end(),
               "layer {}: copies were not exchanged yet", layer.number);
   return found->second;
 }
 
-// The first rows of `matrix`, those that hold copies; all of them where the host does not know.
+// The first rows of `matrix`, which hold copies; all rows if the host does not know how many.
 engine::Matrix used_rows(const MoeLayer& layer, const MoeSaved& saved,
                          const engine::Matrix& matrix) {
   if (!saved.received || layer.exchange.piece_rows > 0) return matrix;
   return matrix.slice_rows(0, boundaries_of(layer).received.back());
 }
 
-// The biases of experts, to rows that hold a product.
+// Adds the biases of experts to rows that hold a product.
 void add_biases(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& saved,
                 engine::Vector bias, engine::Matrix x) {
   if (!bias) return;
@@ -51,7 +51,7 @@ engine::Vector elements(const engine::Matrix& matrix, int64_t rows) {
   return engine::vector(matrix.data, matrix.dtype, rows * matrix.cols);
 }
 
-// Elements of rows of `width` to each rank, then from each rank.
+// Elements sent to each rank in rows of `width`, then elements received from each rank.
 std::span<const int64_t> count_elements(const MoeLayer& layer, const CopyBoundaries& copies,
                                         int64_t width) {
   const auto ranks = static_cast<size_t>(layer.exchange.group->size());
@@ -66,13 +66,13 @@ std::span<const int64_t> count_elements(const MoeLayer& layer, const CopyBoundar
   return counts;
 }
 
-// Whole pieces, one to each rank and one from each.
+// Full pieces, one to each rank and one from each.
 void exchange_pieces(engine::Stream& stream, const ExpertExchange& exchange, engine::Matrix from,
                      engine::Matrix to) {
   exchange.group->all_to_all(stream, elements(from, from.rows), elements(to, to.rows)).wait(stream);
 }
 
-// Copies of this rank's tokens to the ranks of their experts.
+// Dispatch: copies of this rank's tokens to the ranks of their experts.
 void dispatch(engine::Stream& stream, const MoeLayer& layer, engine::Matrix to) {
   const ExpertExchange& exchange = layer.exchange;
   if (exchange.piece_rows > 0) {
@@ -88,7 +88,7 @@ void dispatch(engine::Stream& stream, const MoeLayer& layer, engine::Matrix to) 
       .wait(stream);
 }
 
-// And back, in the places they had.
+// Combine: the outputs back to the rows of their copies.
 void combine(engine::Stream& stream, const MoeLayer& layer, engine::Matrix from,
              engine::Matrix to) {
   const ExpertExchange& exchange = layer.exchange;
@@ -105,7 +105,7 @@ void combine(engine::Stream& stream, const MoeLayer& layer, engine::Matrix from,
       .wait(stream);
 }
 
-// Tells every rank how many copies its experts get, and learns the same.
+// Exchanges the number of copies for each rank's experts.
 void exchange_sizes(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& saved) {
   const ExpertExchange& exchange = layer.exchange;
   if (exchange.piece_rows > 0) {  // the boundaries of each piece
@@ -113,7 +113,7 @@ void exchange_sizes(engine::Stream& stream, const MoeLayer& layer, const MoeSave
     return;
   }
   const auto experts = static_cast<size_t>(layer.config.experts);
-  CopyBoundaries& copies = exchange.host->boundaries[{layer.number, exchange.flight}];
+  CopyBoundaries& copies = exchange.host->boundaries[{layer.number, exchange.in_flight}];
   copies.sent.resize(experts + 1);
   copies.received.resize(experts + 1);
   stream.transfer(copies.sent.data(), saved.offsets.data, saved.offsets.bytes());
@@ -133,15 +133,15 @@ void exchange_sizes(engine::Stream& stream, const MoeLayer& layer, const MoeSave
   stream.transfer(saved.received.data, copies.received.data(), saved.received.bytes());
   if (total <= saved.input.rows) return;
   fail(ErrorKind::unsupported,
-       "layer {}: {} token copies for the experts of rank {}, which has room for {} "
-       "(parallel.expert_room_percent); write 0 there, which has room for any routing, or more, or "
-       "a model.moe.capacity_factor",
+       "layer {}: {} token copies for the experts of rank {}, which has memory for {}; raise "
+       "parallel.expert_room_percent, set it to 0 (memory for any routing), or set "
+       "model.moe.capacity_factor",
        layer.number, total, exchange.group->info().world_rank(), saved.input.rows);
 }
 
-// Own rows choose their experts, and all ranks are told.
-void choose(engine::Stream& stream, const MoeLayer& layer, const OwnRows& rows,
-            const MoeSaved& saved) {
+// Routes this rank's own rows and gathers the routing of all ranks.
+void route(engine::Stream& stream, const MoeLayer& layer, const OwnRows& rows,
+           const MoeSaved& saved) {
   const engine::Matrix experts = own_rows(layer.tp, saved.experts);
   const engine::Matrix weights = own_rows(layer.tp, saved.weights);
   const bool given =
@@ -162,9 +162,9 @@ void choose(engine::Stream& stream, const MoeLayer& layer, const OwnRows& rows,
   gather_rows(stream, layer.tp, weights, saved.weights);
 }
 
-// The place of every copy. Parts of sequences also tell each other what they chose.
-void place(engine::Stream& stream, const MoeLayer& layer, const BatchShape& shape,
-           const MoeSaved& saved) {
+// Assigns a row to every copy. Ranks with parts of a sequence exchange their counts.
+void assign_copies(engine::Stream& stream, const MoeLayer& layer, const BatchShape& shape,
+                   const MoeSaved& saved) {
   const engine::OpTable& ops = stream.ops();
   engine::AssignRowsArgs args;
   args.experts = saved.experts;
@@ -215,8 +215,8 @@ void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape
   const bool exchanges = layer.exchange.group != nullptr;
   if (steps.route) {
     linear_forward(stream, layer.router, x.own, saved.probabilities);
-    choose(stream, layer, x.numbers, saved);
-    place(stream, layer, shape, saved);
+    route(stream, layer, x.numbers, saved);
+    assign_copies(stream, layer, shape, saved);
     ops.permute(stream, {.x = x.all,
                          .positions = saved.positions,
                          .out = exchanges ? layer.exchange.copies : saved.input});
@@ -313,7 +313,7 @@ void moe_backward_input(engine::Stream& stream, const MoeLayer& layer, BatchShap
                          .positions = saved.positions,
                          .accumulate = shares,
                          .out = dx});
-  // The router's share of the sum, which own rows alone have.
+  // The router's share of the sum, on own rows only.
   ops.gemm(stream,
            {.a = work.d_logits, .b = layer.router.weight, .c = own_rows(layer.tp, dx), .beta = 1});
 }
@@ -321,7 +321,7 @@ void moe_backward_input(engine::Stream& stream, const MoeLayer& layer, BatchShap
 void moe_backward_weight(engine::Stream& stream, const MoeLayer& layer, engine::Matrix x,
                          engine::Matrix all, const MoeSaved& saved, engine::Matrix d_branch,
                          const MoeWork& work, float beta) {
-  if (!layer.router.trains()) return;  // where there are adapters, everything here is frozen
+  if (!layer.router.trains()) return;  // with adapters everything here is frozen
   const engine::OpTable& ops = stream.ops();
   ops.grouped_gemm_weight(stream, {.dy = work.d_output,
                                    .x = saved.act,

@@ -1,7 +1,7 @@
-// The weights of a stage as products below 16 bits read them (NarrowProducts::weight, arena
-// "narrow" of the memory map): quantized once after they have changed, for all products that read
-// them until they change again. Weights without a place there are quantized for each product, and
-// are no concern of this.
+// The quantized weights of a stage for products below 16 bits (NarrowProducts::weight, arena
+// "narrow" of the memory map): quantized once after they have changed, for all products until they
+// change again. Weights without a buffer there are quantized for each product, and not handled
+// here.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,14 @@ namespace tutti::model {
 
 class NarrowWeights {
  public:
-  // A product of `layer` of the model, or of spec::kHeadLayer.
+  // Registers a product of `layer` of the model, or of spec::kHeadLayer.
   void add(int64_t layer, const Linear& linear);
 
-  // The trained weights of `layer`, which are there: action quantize of a step or evaluation.
+  // Quantizes the trained weights of `layer`, which are in memory: action quantize of a step or
+  // evaluation.
   void quantize(engine::Stream& stream, int64_t layer) const;
-  // The frozen ones of all layers, when they are set: no step does it, so that none that was
-  // recorded lacks it.
+  // Quantizes the frozen weights of all layers, when they are set: no step does it, so that a
+  // captured step is complete without it.
   void quantize_frozen(engine::Stream& stream) const;
 
  private:

@@ -39,7 +39,7 @@ void norm_backward_input(engine::Stream& stream, const NormLayer& layer, const N
                          engine::Matrix d_branch, std::optional<float> weight_beta,
                          engine::Vector amax) {
   if (!layer.weights.weight) {
-    TUTTI_CHECK(accumulate, "the gradient of a residual that nothing norms");
+    TUTTI_CHECK(accumulate, "the gradient of a residual without a norm");
     stream.ops().copy(stream, {.x = d_residual, .plus = dy, .out = d_residual});
     if (d_branch) stream.ops().copy(stream, {.x = d_residual, .out = d_branch});
     return;

@@ -13,7 +13,7 @@ engine::Vector flatten(const engine::Matrix& view) {
   return engine::vector(view.data, view.dtype, view.rows * view.cols);
 }
 
-ParamPlace flat_place(void* base, DType dtype) {
+ParamAddress flat_address(void* base, DType dtype) {
   return [base, dtype](const spec::PlacedParam& placed) -> void* {
     if (base == nullptr) return nullptr;
     return static_cast<char*>(base) + placed.element_offset * dtype_bytes(dtype);
@@ -30,11 +30,11 @@ engine::Matrix view(const spec::PlacedParam& placed, void* data, DType dtype) {
 
 Parameters::Parameters(const spec::ParamLayout& layout, void* weights, DType compute,
                        float* gradients)
-    : Parameters(layout, flat_place(weights, compute), compute, flat_place(gradients, DType::f32)) {
-}
+    : Parameters(layout, flat_address(weights, compute), compute,
+                 flat_address(gradients, DType::f32)) {}
 
-Parameters::Parameters(const spec::ParamLayout& layout, ParamPlace weights, DType compute,
-                       ParamPlace gradients)
+Parameters::Parameters(const spec::ParamLayout& layout, ParamAddress weights, DType compute,
+                       ParamAddress gradients)
     : layout_(layout),
       weights_(std::move(weights)),
       compute_(compute),
@@ -93,13 +93,13 @@ Adapters Parameters::adapters(const std::string& prefix, const spec::ModelConfig
   return out;
 }
 
-// Outputs are split part by part, so an adapter begins where its part does on this rank.
+// Outputs are split part by part, so an adapter starts where its part starts on this rank.
 int64_t Parameters::first_output(const std::string& prefix, const spec::ModelConfig& model,
                                  const spec::Adapter& adapter) const {
   const spec::ParamShard& rows =
       get(prefix + spec::projection_name(model, adapter.projection) + ".weight").shard;
   const spec::ParamShard& own = get(prefix + adapter.name + ".lora_b.weight").shard;
-  if (rows.dim != 0) return adapter.first_row;  // row-parallel: all outputs are here
+  if (rows.dim != 0) return adapter.first_row;  // row-parallel: this rank has all outputs
   const int64_t first = adapter.first_row + own.ranges.front().global_first;
   for (const spec::ShardRange& range : rows.ranges) {
     if (first >= range.global_first && first < range.global_first + range.count) {

@@ -21,40 +21,41 @@ struct AdapterWeights {
   int64_t first_row = 0;  // of this rank's outputs
 };
 
-// The adapters of a linear layer, and the memory they work in, bound by the layer's owner.
+// The adapters of a linear layer, and their memory, which the layer's owner binds.
 struct Adapters {
   std::array<AdapterWeights, 3> list;
   size_t count = 0;
   float scale = 1;
   uint64_t dropout_key = 0;
-  engine::Matrix low_rank;    // [N, count * r] c: scale * dropout(x) A^T of each, kept for backward
+  engine::Matrix
+      low_rank;  // [N, count * r] c: scale * dropout(x) A^T of each, kept for the backward pass
   engine::Matrix d_low_rank;  // [N, count * r] c
-  engine::Matrix input;       // [N, >= in] c: room for the dropped input; empty without dropout
+  engine::Matrix input;       // [N, >= in] c: the input after dropout; empty without dropout
 };
 
 // How the products of a linear layer round their operands to fewer than 16 bits
-// (spec/program/narrow.h), and where: `left` and `right` are the places of spec::narrow_room, which
-// all layers share.
+// (spec/program/narrow.h), and where: `left` and `right` are the buffers of spec::narrow_buffers,
+// which all layers share.
 struct NarrowProducts {
   NarrowKind operand = NarrowKind::e4m3;   // of activations and weights
   NarrowKind gradient = NarrowKind::e5m2;  // of dy
   bool stochastic = false;                 // dy
-  uint64_t key = 0;                        // of its random words
+  uint64_t key = 0;                        // of its random numbers
   engine::Vector left;                     // u8; empty: products are in the compute type
   engine::Vector right;
-  // Of this layer alone: what the weight gradient reads of dy, which the input gradient's pass then
-  // leaves here. Empty: dy is quantized for each.
+  // This layer's buffer of the dy that the weight gradient reads, written by backward_input. Empty:
+  // dy is quantized for each product.
   engine::Vector turned = {};
-  // Of this layer alone: its weight as the products of y and dx read it, which quantize_weight()
-  // leaves here (narrow_weights.h). Empty: the weight is quantized for each.
+  // This layer's buffers of the weight that the products for y and dx read, written by
+  // quantize_weight() (narrow_weights.h). Empty: the weight is quantized for each product.
   engine::Vector weight = {};
   engine::Vector weight_turned = {};
 
   explicit operator bool() const { return bool(left); }
 };
 
-// Views of one linear layer, y = x W^T + b. Gradient views are empty when nothing is trained, or
-// the parameter is frozen. Of tensor parallel ranks each has some outputs or some inputs.
+// Views of one linear layer, y = x W^T + b. Gradient views are empty without training, or if the
+// parameter is frozen. Tensor parallel ranks split the outputs or the inputs.
 struct Linear {
   engine::Matrix weight;    // [out, in] c
   engine::Vector bias;      // [out] c, may be empty
@@ -63,10 +64,12 @@ struct Linear {
   Adapters adapters;
   NarrowProducts narrow;
   float alpha = 1;  // y = alpha x W^T, without a bias, adapters or `narrow`
-  // For inference: few rows at a time are multiplied as fast as the weight is read (decode_ops.h).
+  // For inference: a few rows at a time are multiplied at the bandwidth of reading the weight
+  // (decode_ops.h).
   bool decodes = false;
-  // Row-parallel: this rank has a part of the inputs, and y is to be added up over these ranks. The
-  // first adds the bias; of its gradient, each has what its own rows give (tensor_parallel.h).
+  // Row-parallel: this rank has a part of the inputs, and y is to be summed over these ranks. The
+  // first rank adds the bias; each contributes the bias gradient of its own rows
+  // (tensor_parallel.h).
   comm::Group* summed_over = nullptr;
 
   bool trains() const { return d_weight || adapters.count > 0; }
@@ -79,26 +82,26 @@ struct NormWeights {
   engine::Vector d_bias;    // [H] f32
 };
 
-// Where the elements of a parameter begin; null: nowhere.
-using ParamPlace = std::function<void*(const spec::PlacedParam&)>;
+// Address of a parameter's first element; null if it is not in memory.
+using ParamAddress = std::function<void*(const spec::PlacedParam&)>;
 
 class Parameters {
  public:
   // weights has layout.elements elements, gradients layout.trainable_elements; gradients may be
   // null (no training).
   Parameters(const spec::ParamLayout& layout, void* weights, DType compute, float* gradients);
-  // The same wherever they lie.
-  Parameters(const spec::ParamLayout& layout, ParamPlace weights, DType compute,
-             ParamPlace gradients);
+  // The same for parameters at any addresses.
+  Parameters(const spec::ParamLayout& layout, ParamAddress weights, DType compute,
+             ParamAddress gradients);
 
-  // With vocabulary padding the matrix has the padded rows. The weights of E experts [E, out, in]
-  // are one matrix of E * out rows.
+  // With vocabulary padding the matrix includes the padded rows. The weights of E experts [E, out,
+  // in] are one matrix with E * out rows.
   Linear linear(std::string_view name) const;  // name.weight and, where present, name.bias
   NormWeights norm(std::string_view name) const;
   engine::Matrix weight(std::string_view name) const;
   engine::Matrix gradient(std::string_view name) const;
   bool has(std::string_view name) const;
-  // The adapters of a projection of a block ("blocks.3.") without their memory; none is no error.
+  // The adapters of a projection of a block ("blocks.3."), without their memory; may be none.
   Adapters adapters(const std::string& prefix, const spec::ModelConfig& model,
                     spec::Projection projection) const;
   const spec::LoraConfig& lora() const { return layout_.lora; }
@@ -110,9 +113,9 @@ class Parameters {
                        const spec::Adapter& adapter) const;
 
   spec::ParamLayout layout_;
-  ParamPlace weights_;
+  ParamAddress weights_;
   DType compute_;
-  ParamPlace gradients_;
+  ParamAddress gradients_;
 };
 
 }  // namespace tutti::model

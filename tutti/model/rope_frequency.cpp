@@ -8,9 +8,9 @@ namespace {
 
 using spec::RopeScaling;
 
-// Llama 3.1's rule: wavelengths shorter than original_context / high_frequency_factor stay,
-// longer than original_context / low_frequency_factor are slowed by `factor`, between them the
-// two are blended linearly in context / wavelength.
+// Llama 3.1's rule: wavelengths shorter than original_context / high_frequency_factor are kept,
+// longer than original_context / low_frequency_factor are stretched by `factor`; in between the two
+// are blended linearly in context / wavelength.
 double llama3_frequency(const RopeScaling& scaling, double frequency) {
   const double turns = static_cast<double>(scaling.original_context) * frequency / (2 * M_PI);
   const double blend = (turns - scaling.low_frequency_factor) /
@@ -19,15 +19,15 @@ double llama3_frequency(const RopeScaling& scaling, double frequency) {
   return keep * frequency + (1 - keep) * frequency / scaling.factor;
 }
 
-// The pair whose frequency turns `turns` times in the original context, as a real number (Peng et
+// The pair, as a real number, whose frequency makes `turns` turns in the original context (Peng et
 // al. 2023, arXiv:2309.00071, section 3.2).
 double pair_of(const RopeScaling& scaling, double theta, double dims, double turns) {
   const double context = static_cast<double>(scaling.original_context);
   return dims * std::log(context / (turns * 2 * M_PI)) / (2 * std::log(theta));
 }
 
-// Kept is 1 up to the pair of fast_turns and 0 from that of slow_turns on, both rounded outwards
-// unless the model says otherwise.
+// The kept share is 1 up to the pair of fast_turns and 0 from the pair of slow_turns on, both
+// rounded outwards unless the model disables that.
 double yarn_frequency(const RopeScaling& scaling, double theta, double dims, double pair,
                       double frequency) {
   const double fast = pair_of(scaling, theta, dims, scaling.fast_turns);

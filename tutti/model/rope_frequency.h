@@ -1,4 +1,4 @@
-// Frequencies of rotary positions.
+// RoPE frequencies.
 #pragma once
 
 #include <vector>
@@ -7,12 +7,12 @@
 
 namespace tutti::model {
 
-// Inverse frequencies of rotary embedding [R / 2], theta^(-2i/R), where R columns of a head rotate,
-// scaled as the model says. With window_rope those of layers with a window: of their own theta,
-// without scaling.
+// Inverse frequencies of RoPE [R / 2], theta^(-2i/R), for R rotated columns of a head, with the
+// model's scaling. With window_rope those of layers with a window: with their own theta, without
+// scaling.
 std::vector<float> rope_frequencies(const spec::ModelConfig& model, bool window_rope = false);
 
-// What rotated queries and keys are multiplied by (yarn), else 1.
+// Multiplier of rotated queries and keys (yarn), else 1.
 float rope_amplitude(const spec::ModelConfig& model, bool window_rope = false);
 
 }  // namespace tutti::model

@@ -25,8 +25,8 @@ TEST(RopeFrequencies, FallGeometricallyFromOne) {
 }
 
 // Llama 3.1: factor 8, low 1, high 4, original context 8192. Fast dimensions keep their frequency,
-// slow ones are divided by 8, those between lie between.
-TEST(RopeFrequencies, ScalingSlowsOnlyLongWavelengths) {
+// slow ones are divided by 8, those between are in between.
+TEST(RopeFrequencies, ScalingStretchesOnlyLongWavelengths) {
   spec::ModelConfig model = llama_positions();
   const auto plain = rope_frequencies(model);
   model.rope_scaling = {8, 1, 4, 8192};

@@ -63,7 +63,8 @@ ActivationSlots::ActivationSlots(const spec::ModelConfig& model, const Memory& m
 
 int64_t ActivationSlots::take(SlotKind kind) {
   std::vector<int64_t>& from = free_[static_cast<size_t>(kind)];
-  TUTTI_CHECK(!from.empty(), "no slot '{}' is free: the memory map has too few", slot_name(kind));
+  TUTTI_CHECK(!from.empty(), "no slot '{}' is free: the memory map has too few of them",
+              slot_name(kind));
   const int64_t slot = from.back();
   from.pop_back();
   return slot;

@@ -1,6 +1,6 @@
-// The slots of the arena "activations" and who has them: micro-batches in flight take theirs before
-// their forward pass and give them back after their weight gradients. The stages of a rank share
-// one pool. Nothing is allocated after construction.
+// Allocates the slots of arena "activations": in-flight micro-batches take theirs before their
+// forward pass and return them after their weight gradients. The stages of a rank share one pool.
+// Nothing is allocated after construction.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ inline constexpr size_t kSlotKinds = 7;
 const char* slot_name(SlotKind kind);  // in the memory map
 SlotKind block_slot(bool routed, bool recomputed);
 
-// What the adapters of a block keep, or their gradients: [N, columns] c, empty without adapters.
+// Saved products of a block's adapters, or their gradients: [N, columns] c, empty without adapters.
 struct AdapterColumns {
   engine::Matrix qkv, output, up, down;
 };
@@ -40,10 +40,10 @@ struct BlockSlot {
 
 struct HeadSlot {
   NormSaved norm;
-  engine::Matrix d_final;  // [N, H] c: gradient of norm.y; empty where nothing is trained
+  engine::Matrix d_final;  // [N, H] c: gradient of norm.y; empty without training
 };
 
-// What a layer's weight gradients read, in one slot or in the workspace.
+// The tensors that a layer's weight gradients read, in one slot or in the workspace.
 struct WorkSlot {
   BlockWork work;
   AdapterColumns d_low_rank;
@@ -53,9 +53,9 @@ class ActivationSlots {
  public:
   ActivationSlots(const spec::ModelConfig& model, const Memory& memory);
 
-  // Free ones; 0 where the map has none of the kind.
+  // Number of free slots; 0 if the map has none of the kind.
   int64_t free(SlotKind kind) const { return static_cast<int64_t>(list(kind).size()); }
-  // The one given back last, at first the lowest; aborts when none is free.
+  // The slot that was returned last, at first the lowest; aborts if none is free.
   int64_t take(SlotKind kind);
   void give(SlotKind kind, int64_t slot);
 
@@ -64,14 +64,14 @@ class ActivationSlots {
   }
   const HeadSlot& head(int64_t slot) const { return heads_[static_cast<size_t>(slot)]; }
 
-  // Whether weight gradients run apart from their backward passes (spec::peak_delayed); their
-  // operands are then in slots of the kinds `delayed`.
+  // Whether weight gradients run separately from backward passes (spec::peak_delayed); their
+  // operands are then in slots of the `delayed` kinds.
   bool delays() const { return delays_; }
-  // slot < 0: in the workspace, the only ones of this kind of layer.
+  // slot < 0: the workspace, which all layers of the kind share.
   const WorkSlot& work(bool routed, int64_t slot) const;
-  // What forward passes work in.
+  // Workspace of forward passes.
   const BlockWork& forward_work() const { return forward_work_; }
-  // Room for the adapters' dropped input [N, >= in] c; empty without their dropout.
+  // The adapters' input after dropout [N, >= in] c; empty without their dropout.
   engine::Matrix adapter_input() const { return adapter_input_; }
 
  private:

@@ -24,7 +24,7 @@ StageShare share_of(const spec::Recipe& recipe, int64_t rank, int64_t chunk) {
   out.first = rank == 0 && chunk == 0;
   out.last = rank == mesh.pp - 1 && chunk == mesh.vpp - 1;
   out.alone = mesh.pp == 1;
-  out.flights =
+  out.in_flight =
       spec::peak_in_flight_of_chunk(mesh, spec::make_schedule(recipe).micro_batches, rank, chunk);
   for (int64_t before = 0; before < chunk; ++before) {
     const spec::LayerRange range = layers_of(before);
@@ -91,15 +91,15 @@ Stage::Stage(const spec::ModelConfig& model, const spec::ParamLayout& layout, co
   if (trains_ && share.first) unwanted_ = below_lowest_adapter(model, layout.lora);
 
   const bool offloads = trains_ && share.offload.activations != 0;
-  int64_t flights = offloads ? share.flights : std::numeric_limits<int64_t>::max();
+  int64_t most = offloads ? share.in_flight : std::numeric_limits<int64_t>::max();
   for (size_t kind = 0; kind < kSlotKinds; ++kind) {
     if (slots_needed_[kind] == 0) continue;
-    flights = std::min(flights, slots_->free(static_cast<SlotKind>(kind)) / slots_needed_[kind]);
+    most = std::min(most, slots_->free(static_cast<SlotKind>(kind)) / slots_needed_[kind]);
   }
-  flights_.resize(static_cast<size_t>(flights));
-  for (Flight& flight : flights_) {
-    flight.blocks.resize(blocks_.size());
-    flight.delayed.resize(blocks_.size(), -1);
+  in_flight_.resize(static_cast<size_t>(most));
+  for (InFlight& one : in_flight_) {
+    one.blocks.resize(blocks_.size());
+    one.delayed.resize(blocks_.size(), -1);
   }
 }
 
@@ -190,52 +190,52 @@ void Stage::drop_embedding(engine::Stream& stream, const MicroBatch& batch,
                                 .rows = own.numbers});
 }
 
-void Stage::embed(engine::Stream& stream, const Flight& flight, bool training) {
-  const MicroBatch& batch = flight.batch;
-  const engine::Matrix input = first_residual(flight);
+void Stage::embed(engine::Stream& stream, const InFlight& in_flight, bool training) {
+  const MicroBatch& batch = in_flight.batch;
+  const engine::Matrix input = first_residual(in_flight);
   embedding_forward(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions}, input,
                     slots_->forward_work().branch);
   if (training) drop_embedding(stream, batch, input);
 }
 
-void Stage::forward_layer(engine::Stream& stream, Flight& flight, int64_t layer, bool training,
+void Stage::forward_layer(engine::Stream& stream, InFlight& in_flight, int64_t layer, bool training,
                           engine::Matrix out) {
-  const MicroBatch& batch = flight.batch;
+  const MicroBatch& batch = in_flight.batch;
   const BlockWork& work = slots_->forward_work();
   const auto residual_after = [&](size_t block) {
-    return slot_of(flight, block).saved.norm2.residual;
+    return slot_of(in_flight, block).saved.norm2.residual;
   };
   if (layer == spec::kHeadLayer) {
-    last_head_ = flight.head;
+    last_head_ = in_flight.head;
     norm_forward(stream, final_norm_, residual_after(blocks_.size() - 1),
-                 own_rows(groups_.tp, work.branch), slots_->head(flight.head).norm);
+                 own_rows(groups_.tp, work.branch), slots_->head(in_flight.head).norm);
     return;
   }
-  // The embedding writes into the first block's memory.
+  // The embedding writes into the memory of the first block.
   const size_t index = layer == spec::kEmbeddingLayer ? 0 : index_of(layer);
   const bool begun = share_.first && index == 0 && layer != spec::kEmbeddingLayer;
   if (!begun && training) {
-    begin_layer(flight, index, spec::ActionKind::forward);
+    begin_layer(in_flight, index, spec::ActionKind::forward);
   } else if (!begun && offloaded_[index] >= 0) {
-    flight.blocks[index] = offload_->slot_outside_training(kinds_[index], offloaded_[index]);
+    in_flight.blocks[index] = offload_->slot_outside_training(kinds_[index], offloaded_[index]);
   }
-  if (layer == spec::kEmbeddingLayer) return embed(stream, flight, training);
+  if (layer == spec::kEmbeddingLayer) return embed(stream, in_flight, training);
   if (index == 0 && receives_apart()) {
-    const engine::Matrix received = offload_->input(flight.input);
-    stream.transfer(first_residual(flight).data, received.data, received.bytes());
-    offload_->give_input(flight.input);
+    const engine::Matrix received = offload_->input(in_flight.input);
+    stream.transfer(first_residual(in_flight).data, received.data, received.bytes());
+    offload_->give_input(in_flight.input);
   }
   const engine::Matrix previous = index == 0 ? engine::Matrix{} : residual_after(index - 1);
-  block_forward(stream, layer_of(flight, index, training), shape_of(batch), batch.first_row,
-                previous, slot_of(flight, index).saved, work);
-  if (training) end_layer(flight, index, spec::ActionKind::forward);
+  block_forward(stream, layer_of(in_flight, index, training), shape_of(batch), batch.first_row,
+                previous, slot_of(in_flight, index).saved, work);
+  if (training) end_layer(in_flight, index, spec::ActionKind::forward);
   if (share_.last || index + 1 < blocks_.size()) return;
   stream.ops().copy(
       stream, {.x = residual_after(index), .plus = own_rows(groups_.tp, work.branch), .out = out});
 }
 
 void Stage::evaluate(engine::Stream& stream, int64_t micro, int64_t layer, engine::Matrix out) {
-  Flight& one = flight(micro);
+  InFlight& one = in_flight(micro);
   forward_layer(stream, one, layer, false, out);
   if (layer != spec::kHeadLayer) return;
   loss_forward(stream, loss_, slots_->head(one.head).norm.y, one.batch.targets, loss_work_);
@@ -251,7 +251,7 @@ void Stage::evaluate(engine::Stream& stream, const MicroBatch& batch) {
 void Stage::infer(engine::Stream& stream, const MicroBatch& batch) {
   enter(0);
   begin(0, batch);
-  for (const int64_t layer : layers_) forward_layer(stream, flight(0), layer, false, {});
+  for (const int64_t layer : layers_) forward_layer(stream, in_flight(0), layer, false, {});
   leave(0);
 }
 
@@ -274,8 +274,8 @@ void Stage::distill_from(Stage& teacher, const spec::DistillConfig& config) {
 
 void Stage::loss_forward_backward(engine::Stream& stream, int64_t micro, float gradient_scale,
                                   bool first_of_step) {
-  TUTTI_CHECK(trains_, "a stage without the arena of gradients only evaluates");
-  const Flight& one = flight(micro);
+  TUTTI_CHECK(trains_, "a stage without an arena of gradients can only evaluate");
+  const InFlight& one = in_flight(micro);
   const HeadSlot& head = slots_->head(one.head);
   if (teacher_ != nullptr) teacher_->infer(stream, one.batch);
   model::loss_forward_backward(stream, loss_, head.norm.y, one.batch.targets, gradient_scale,
@@ -285,7 +285,7 @@ void Stage::loss_forward_backward(engine::Stream& stream, int64_t micro, float g
 
 void Stage::backward(engine::Stream& stream, int64_t micro, int64_t layer,
                      engine::Matrix d_residual, bool first_of_step) {
-  Flight& one = flight(micro);
+  InFlight& one = in_flight(micro);
   const bool apart = slots_->delays();
   const std::optional<float> norm_beta =
       share_.fuses_norm_gradients ? std::optional(gradient_beta(first_of_step)) : std::nullopt;
@@ -324,11 +324,11 @@ void Stage::backward(engine::Stream& stream, int64_t micro, int64_t layer,
   if (apart) end_layer(one, i, spec::ActionKind::backward);
 }
 
-void Stage::embedding_weight_gradient(engine::Stream& stream, const Flight& flight,
+void Stage::embedding_weight_gradient(engine::Stream& stream, const InFlight& in_flight,
                                       engine::Matrix d_residual, float beta) {
-  const MicroBatch& batch = flight.batch;
+  const MicroBatch& batch = in_flight.batch;
   drop_embedding(stream, batch, d_residual);
-  // A tied table on the same rank already holds the head's gradient of this micro-batch.
+  // A tied table on the same rank already contains the head's gradient of this micro-batch.
   embedding_backward_weight(stream, embedding_, batch.tokens, {shape_.tokens, batch.positions},
                             d_residual, one_table() ? 1 : beta, beta,
                             slots_->forward_work().branch);
@@ -336,7 +336,7 @@ void Stage::embedding_weight_gradient(engine::Stream& stream, const Flight& flig
 
 void Stage::weight_gradient(engine::Stream& stream, int64_t micro, int64_t layer,
                             engine::Matrix d_residual, bool first_of_step) {
-  Flight& one = flight(micro);
+  InFlight& one = in_flight(micro);
   const float beta = gradient_beta(first_of_step);
   if (layer == spec::kEmbeddingLayer) {
     return embedding_weight_gradient(stream, one, d_residual, beta);
@@ -356,7 +356,7 @@ void Stage::weight_gradient(engine::Stream& stream, int64_t micro, int64_t layer
   const BlockLayer block = layer_of(one, i, true);
   const BlockSaved& saved = slot_of(one, i).saved;
   const BlockWork work = work_of(one, i, apart ? engine::Matrix{} : d_residual);
-  // What was dropped is gone again, under the layers that came since.
+  // Later layers have overwritten the restored tensors: restore them again.
   if (apart) {
     block_forward(stream, block, shape_of(batch), batch.first_row, {}, saved, work,
                   restore_[static_cast<size_t>(kinds_[i])]);

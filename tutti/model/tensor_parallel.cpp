@@ -6,7 +6,7 @@ namespace tutti::model {
 namespace {
 
 engine::Vector flat(const engine::Matrix& x) {
-  TUTTI_CHECK(x.ld == x.cols, "rows of {} columns, {} apart, are no flat buffer", x.cols, x.ld);
+  TUTTI_CHECK(x.ld == x.cols, "rows of {} columns, {} apart, are not contiguous", x.cols, x.ld);
   return engine::vector(x.data, x.dtype, x.rows * x.cols);
 }
 

@@ -1,6 +1,6 @@
-// What each action of a step of the trainer costs by itself (spec/schedule/step_list.h): the
-// seconds of its operations, alone on the chip or on its links. A prediction (predict.h) also knows
-// what hides behind what.
+// The cost of each action of a trainer's step (spec/schedule/step_list.h) in isolation: the seconds
+// of its operations, alone on the chip or on its links. A prediction (predict.h) also includes
+// overlap.
 #pragma once
 
 #include <optional>
@@ -19,15 +19,17 @@ struct PricedAction {
   spec::Action action;
   double compute_seconds = 0;
   double network_seconds = 0;
-  bool priced = true;  // false: copies between host and device, and what the host does
+  bool priced = true;  // false: copies between host and device, and host work
 };
 
-// Of the rank at `at`, in the order in which the trainer executes them. (Ranks of a stage own
-// slices that lie apart on one and touch on another: they update as much, in other pieces.)
+// The actions of the rank at `at`, in the order in which the trainer executes them. (Slices that
+// ranks of a stage own may be contiguous on one rank and not on another: they update equally many
+// elements, in different pieces.)
 std::vector<PricedAction> price_actions(const spec::Recipe& recipe, const spec::Coordinates& at,
                                         const catalog::System& system, const Constants& constants);
 
-// [{action, micro, chunk, part, compute_seconds, network_seconds}]; null for what has no price.
+// [{action, micro, chunk, part, compute_seconds, network_seconds}]; null for actions without a
+// price.
 Json to_json(const std::vector<PricedAction>& actions, const spec::Mesh& mesh);
 
 }  // namespace tutti::plan

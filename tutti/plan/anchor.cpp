@@ -14,13 +14,13 @@ namespace {
 
 constexpr double kNearDistance = 3;
 constexpr double kPerDoubling = 0.5;
-constexpr double kMostShared = 0.9;  // of the variance: every row has something of its own
+constexpr double kMostShared = 0.9;  // of the variance: every row has an error of its own
 
 double shared_variance(const ErrorSpread& spread, const RowKind& a, const RowKind& b) {
   return spread.family * spread.family + spread.alike * spread.alike * nearness(a, b);
 }
 
-// Solves a x = b for a symmetric positive definite matrix of few rows (Cholesky), in place.
+// Solves a x = b for a small symmetric positive definite matrix (Cholesky), in place.
 std::vector<double> solve_positive(std::vector<double> a, std::vector<double> b) {
   const size_t n = b.size();
   for (size_t c = 0; c < n; ++c) {
@@ -85,19 +85,19 @@ Correction correction_for(const ErrorSpread& spread, const std::vector<MeasuredE
   if (anchors.empty() || own <= 0) return out;
   const size_t n = anchors.size();
   std::vector<double> covariance(n * n);
-  std::vector<double> with_wanted;
+  std::vector<double> shared_with_wanted;
   for (size_t i = 0; i < n; ++i) {
     for (size_t j = 0; j < n; ++j) {
       covariance[i * n + j] =
           shared_variance(spread, anchors[i].kind, anchors[j].kind) + (i == j ? own : 0);
     }
-    with_wanted.push_back(shared_variance(spread, anchors[i].kind, wanted));
+    shared_with_wanted.push_back(shared_variance(spread, anchors[i].kind, wanted));
   }
-  const std::vector<double> weight = solve_positive(covariance, with_wanted);
+  const std::vector<double> weight = solve_positive(covariance, shared_with_wanted);
   double known = 0;
   for (size_t i = 0; i < n; ++i) {
     out.log_factor += weight[i] * anchors[i].log_error;
-    known += weight[i] * with_wanted[i];
+    known += weight[i] * shared_with_wanted[i];
   }
   out.interval_share = std::sqrt(std::max(own, total - known) / total);
   return out;
@@ -105,7 +105,7 @@ Correction correction_for(const ErrorSpread& spread, const std::vector<MeasuredE
 
 ErrorSpread estimate_spread(const std::vector<std::vector<MeasuredError>>& groups) {
   // Products of errors are family^2 + alike^2 nearness on average, of a row with itself own^2 more:
-  // a line through those of pairs by least squares, each family with the square root of its rows.
+  // a least-squares line through the pairs, each family weighted with the square root of its rows.
   double weights = 0, near = 0, near_squared = 0, product = 0, near_product = 0;
   double total = 0, total_weight = 0;
   for (const std::vector<MeasuredError>& group : groups) {
@@ -156,7 +156,7 @@ ErrorSpread estimate_spread(const std::vector<std::vector<MeasuredError>>& group
       family = std::max(0.0, product / weights);
     }
   }
-  // Extrapolated to equal layouts, of which there are no pairs.
+  // Extrapolated to equal layouts, for which there are no pairs.
   const double shared = kMostShared * total;
   family = std::min(family, shared);
   alike = std::clamp(alike, 0.0, shared - family);
@@ -207,7 +207,7 @@ double interval_with(const std::vector<Constants>& sets, const Constants& consta
   if (correction.anchors == 0 || pooled == nullptr || pooled->anchored_interval <= 0) {
     return constants.interval;
   }
-  // Of one anchor of the same kind that interval was measured; others leave more or less.
+  // That interval was measured with one anchor of the same kind; other anchors leave more or less.
   const double one = correction_for(pooled->spread, {MeasuredError{}}, RowKind{}).interval_share;
   return std::min(constants.interval, pooled->anchored_interval * correction.interval_share / one);
 }

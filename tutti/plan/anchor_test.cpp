@@ -25,8 +25,8 @@ TEST(Anchor, NothingIsCorrectedWithoutRowsOrSpread) {
   EXPECT_EQ(correction_for({0.1, 0, 0.05}, {}, kHopper).interval_share, 1);
 }
 
-// One row: what is shared over all, times its error. Many rows: their mean.
-TEST(Anchor, ShrinksByWhatRowsDoNotShare) {
+// One row: the shared fraction of its error. Many rows: their mean.
+TEST(Anchor, ShrinksByTheUnsharedFraction) {
   const ErrorSpread spread = {0.2, 0, 0.1};
   const Correction one = correction_for(spread, {{kHopper, 0.3, {}}}, kHopper);
   EXPECT_NEAR(one.log_factor, 0.3 * 0.04 / 0.05, 1e-12);
@@ -39,7 +39,7 @@ TEST(Anchor, ShrinksByWhatRowsDoNotShare) {
   EXPECT_EQ(sure.anchors, 1000);
 }
 
-TEST(Anchor, RowsOfTheSameKindSayMore) {
+TEST(Anchor, RowsOfTheSameKindCountMore) {
   const ErrorSpread spread = {0.1, 0.1, 0.05};
   const double same = correction_for(spread, {{kHopper, 0.2, {}}}, kHopper).log_factor;
   const double other = correction_for(spread, {{kHopper, 0.2, {}}}, kBlackwell).log_factor;
@@ -51,7 +51,7 @@ TEST(Anchor, RowsOfTheSameKindSayMore) {
       correction_for(spread, {{kHopper, 0.2, {}}, {kBlackwell, -0.2, {}}}, kHopper).log_factor, 0);
 }
 
-// Every doubling of a size counts, and so does each thing that is another.
+// Every doubling of a size counts, and so does every other difference.
 TEST(Anchor, NearLayoutsAreNearerThanFarOnes) {
   const std::vector<PreparedRow> rows = rows_of(kTwoModels);
   const auto kind = [&](size_t row) {
@@ -64,8 +64,8 @@ TEST(Anchor, NearLayoutsAreNearerThanFarOnes) {
   EXPECT_EQ(nearness(kind(0), kind(2)), nearness(kind(2), kind(0)));
 }
 
-// Errors agree where layouts are near, and only there.
-TEST(Anchor, SpreadOfNearRowsIsToldFromThatOfAll) {
+// Errors agree for near layouts, and only for those.
+TEST(Anchor, SpreadOfNearRowsIsSeparatedFromThatOfAll) {
   RowKind far = kHopper;
   far.sizes.fill(20);
   std::vector<std::vector<MeasuredError>> groups;
@@ -78,24 +78,24 @@ TEST(Anchor, SpreadOfNearRowsIsToldFromThatOfAll) {
     }
   }
   const ErrorSpread spread = estimate_spread(groups);
-  EXPECT_EQ(spread.family, 0);  // what is near is off one way, what is far the other way
+  EXPECT_EQ(spread.family, 0);  // near rows have errors of one sign, far rows of the other
   EXPECT_NEAR(spread.alike, 0.2, 0.002);
-  // What is shared in full still leaves a row something of its own, or anchors would not count.
+  // Even fully shared errors leave a part of a row's own, or anchors would not count.
   for (auto& group : groups) {
     for (MeasuredError& error : group) error.log_error = error.kind == kHopper ? 0.2 : -0.2;
   }
   const ErrorSpread full = estimate_spread(groups);
   EXPECT_NEAR(full.own, 0.2 * std::sqrt(0.1), 1e-6);
   EXPECT_GT(correction_for(full, {{kHopper, 0.2, {}}}, kHopper).log_factor, 0.15);
-  // Two metrics of one run say nothing about what rows share.
+  // Two metrics of one run contain no information about what rows share.
   for (auto& group : groups) {
     for (MeasuredError& error : group) error.run = "one";
   }
   EXPECT_EQ(estimate_spread(groups).alike, 0);
 }
 
-TEST(Anchor, SpreadIsThatOfTheRows) {
-  // Families off by 0.2 and -0.2 as a whole, rows by 0.1 beside.
+TEST(Anchor, SpreadIsRecoveredFromRows) {
+  // Errors of families 0.2 and -0.2, plus 0.1 per row.
   std::vector<std::vector<MeasuredError>> groups;
   for (const double shared : {0.2, -0.2}) {
     groups.emplace_back();

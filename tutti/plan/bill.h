@@ -1,4 +1,4 @@
-// What a run costs: money, energy, carbon, water. Every figure is an estimate.
+// The cost of a run: money, energy, carbon, water. Every figure is an estimate.
 //
 //   money        price of a chip * chips of the nodes, which are rented whole * wall time
 //   node power   overhead + chips * board * (0.2 + 0.7 busy); busy is the share of a step that
@@ -18,7 +18,7 @@ namespace tutti::plan {
 struct Bill {
   std::optional<double> usd;
   double chip_hours = 0;
-  // Not a number where the catalog has no power of the chip's board, nor is what follows from it.
+  // NaN if the catalog lacks the chip's board power; so are the figures derived from it.
   double node_watts = 0;
   double it_kwh = 0;
   double facility_kwh = 0;
@@ -30,7 +30,7 @@ Bill bill_of(const catalog::System& system, const catalog::Site& site, const cat
              catalog::PriceKind kind, const StepPrediction& step, int64_t chips,
              double wall_seconds);
 
-// The chips of all nodes that `chips` lie on.
+// All chips of the nodes that `chips` are on.
 int64_t billed_chips(const catalog::System& system, int64_t chips);
 
 }  // namespace tutti::plan

@@ -27,7 +27,7 @@ TEST(Bill, FollowsFromPowerTimeAndPrice) {
   EXPECT_DOUBLE_EQ(bill.facility_kwh, bill.it_kwh * 1.25);
   EXPECT_DOUBLE_EQ(bill.co2e_kg, bill.facility_kwh * 0.4);
   EXPECT_DOUBLE_EQ(bill.water_liters, bill.it_kwh * 2);
-  // A part of a node costs all of it.
+  // A part of a node costs as much as the whole node.
   const Bill part = bill_of(system, site, &price, catalog::PriceKind::on_demand, step, 12, 7200);
   EXPECT_DOUBLE_EQ(*part.usd, *bill.usd);
   EXPECT_DOUBLE_EQ(part.chip_hours, 24);

@@ -42,7 +42,7 @@ Bound LayoutBounds::group(const Layout& group) {
                                  : std::numeric_limits<double>::infinity(),
                dense_layers_ < recipe_.model.layers ? layer.block_bytes[1] + layer.working_bytes[1]
                                                     : std::numeric_limits<double>::infinity());
-  // Neither is on every rank, but on the mean one and on the fullest.
+  // Neither is on every rank, but both on the mean rank and on the fullest.
   out.bytes = (parameter_bytes(group) / real(mesh.pp) +
                (recipe_.recompute.layers > 0 ? 0 : at_work) + layer.common_bytes) *
               constants_[Constant::memory_reserve_ratio];
@@ -56,7 +56,7 @@ double LayoutBounds::schedule_seconds(const Layout& layout, const Layers& layer)
   const spec::Mesh& mesh = layout.mesh;
   const int64_t micro_batches = recipe_.batch.global / (layout.micro * mesh.dp);
   double work = real(micro_batches) * layer.model_seconds / real(mesh.pp);
-  // Zero-bubble schedules put weight gradients into the way back.
+  // Zero-bubble schedules put weight gradients into the backward pass.
   if (mesh.pipeline != spec::Pipeline::zero_bubble) {
     double block = std::numeric_limits<double>::infinity();
     for (size_t kind = kBlocks; kind < kKinds; ++kind) {
@@ -89,7 +89,7 @@ double LayoutBounds::layout_seconds(const Layout& layout, const Ranks& ranks) {
 
   double data = 0;
   if (zero <= 2) {
-    // Of the busiest pipeline rank; of equally busy ones the one with least.
+    // Of the busiest pipeline rank; among equally busy ones the one with the smallest.
     const auto pp = static_cast<size_t>(mesh.pp);
     const double usable = constants_[Constant::dp_overlap_ratio];
     double most = -1;

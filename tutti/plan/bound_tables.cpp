@@ -19,7 +19,7 @@ constexpr const char* kKindNames[kKinds] = {
     "embedding",      "tail",  "head",      "prediction",   "block.first",
     "block.received", "block", "moe.first", "moe.received", "moe"};
 
-// Whatever else a block's kind tells (".wide", ".window", ".recomputed") is left out.
+// Other parts of a block kind's name (".wide", ".window", ".recomputed") are ignored.
 size_t kind_index(std::string_view name) {
   size_t best = kKinds;
   for (size_t i = 0; i < kKinds; ++i) {
@@ -34,9 +34,9 @@ size_t kind_index(std::string_view name) {
   return best;
 }
 
-constexpr size_t kMostRanks = 40000;  // entries of the cache before it starts again
+constexpr size_t kMostRanks = 40000;  // entries of the cache before it is cleared
 
-// Of every stage: what only the last one has beside it is left out.
+// Of every stage, without what only the last one has.
 int64_t workspace(const spec::MemoryMap& map) {
   return map.arena("workspace").slot("step").stride_bytes;
 }
@@ -54,8 +54,7 @@ spec::Profile LayoutBounds::least_time_profile(bool early) {
   return out;
 }
 
-// Where codes of weights are kept, products need less room at work; static_bytes leaves out the
-// codes.
+// If codes of weights are kept, products need less workspace; static_bytes excludes the codes.
 const spec::Profile& LayoutBounds::least_bytes_profile() {
   if (!on_device_) return profile_;
   smallest_ = least_time_profile(true);
@@ -104,7 +103,7 @@ const LayoutBounds::Layers& LayoutBounds::layers(const Layout& group, bool early
     const size_t first = kBlocks + (routed ? 3 : 0);
     const auto shape = [&](bool adds_branch, bool sends_branch) {
       spec::BlockShape block = {routed, adds_branch, sends_branch, recomputes};
-      // As short a window, and as little rotation, as any layer has.
+      // As short a window, and as little RoPE, as any layer has.
       for (int64_t i = 0; i < model.layers; ++i) {
         block.window = std::max(block.window, spec::window_of(model, i, recipe_.batch.sequence));
         block.rotated = block.rotated && spec::is_rotated(model, i);
@@ -121,7 +120,7 @@ const LayoutBounds::Layers& LayoutBounds::layers(const Layout& group, bool early
     const StageSeconds& price = prices[i];
     PassSeconds& pass = out.kind[indices[i]];
     pass.forward = price.forward.total();
-    // Where only some layers of a stage compute again, none may.
+    // If only some layers of a stage recompute, none may do so.
     const double again = recipe_.recompute.layers > 0 ? 0 : price.recompute.total();
     pass.backward = again + price.backward_input.total();
     pass.weight_gradient = price.backward_weight.total();
@@ -157,7 +156,7 @@ const LayoutBounds::Layers& LayoutBounds::layers(const Layout& group, bool early
   if (dense_layers_ == 0 || routed_layers == 0) {
     out.common_bytes += real(workspace(map));
   } else {
-    // A stage may have layers of one sort only, whose workspace is smaller.
+    // A stage may have layers of one kind only, whose workspace is smaller.
     spec::Recipe sort = recipe_;
     sort.model.moe.first_dense_layers = 0;
     const int64_t routed = workspace(spec::memory_map(sort, smallest, 0));
@@ -173,7 +172,7 @@ double LayoutBounds::static_bytes(int64_t stage) {
   double bytes = 0;
   const spec::MemoryMap map = spec::memory_map(recipe_, least_bytes_profile(), stage);
   for (const spec::ArenaPlan& arena : map.arenas) {
-    if (on_device_ && arena.name == "narrow") continue;  // kept where there is room
+    if (on_device_ && arena.name == "narrow") continue;  // kept if it fits
     if (!spec::arena_kind(arena.name).by_micro_batch) bytes += real(arena.bytes);
   }
   return bytes;

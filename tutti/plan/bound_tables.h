@@ -1,4 +1,4 @@
-// What bound.cpp looks up: layers and ranks, priced once for all layouts that share them.
+// Tables of bound.cpp: layers and ranks, priced once for all layouts that share them.
 #pragma once
 
 #include <array>
@@ -14,16 +14,16 @@ enum Kind : size_t {
   kTail,
   kHead,
   kPrediction,
-  kBlocks,  // first of the model, first of a stage, any other; then the same of routed layers
+  kBlocks,  // first of the model, first of a stage, any other; then the same for routed layers
   kKinds = kBlocks + 6
 };
 
 struct LayoutBounds::Layers {
   std::array<PassSeconds, kKinds> kind;  // a layer; blocked and transfer unused
-  double model_seconds = 0;              // all layers once, the cheapest kind of block each
-  double block_bytes[2] = {};            // kept per dense or routed layer in flight
-  double working_bytes[2] = {};          // of a layer that is computed again
-  double embedding_bytes = 0;            // per micro-batch in flight on the first stage
+  double model_seconds = 0;              // all layers once, each the cheapest kind of block
+  double block_bytes[2] = {};            // kept per in-flight dense or routed layer
+  double working_bytes[2] = {};          // of a recomputed layer
+  double embedding_bytes = 0;            // per in-flight micro-batch on the first stage
   double last_bytes = 0;                 // head and loss on the last stage
   double common_bytes = 0;               // workspace and batch, on every stage
 };

@@ -26,8 +26,8 @@ double& peak_of(const spec::Recipe& recipe, MachineCeilings& ceilings) {
 }
 
 // High enough that no rate of the trace is near it: the ceilings of the fit, not of the machine.
-MachineCeilings room_for(const std::vector<OpGroup>& groups, const spec::Recipe& recipe,
-                         MachineCeilings ceilings) {
+MachineCeilings ceilings_above(const std::vector<OpGroup>& groups, const spec::Recipe& recipe,
+                               MachineCeilings ceilings) {
   double& peak = peak_of(recipe, ceilings);
   for (const OpGroup& group : groups) {
     if (!is_product(group)) continue;
@@ -37,11 +37,11 @@ MachineCeilings room_for(const std::vector<OpGroup>& groups, const spec::Recipe&
   return ceilings;
 }
 
-// The same rates as shares of the machine's peak: the measured one, but at least what an endless
-// product has, and not so much more that its share is out of range.
-void settle_peak(const spec::Recipe& recipe, MachineCeilings room, MachineCeilings& ceilings,
+// The same rates as shares of the machine's peak: the measured peak, but at least that of an
+// infinitely large product, and at most so much more that the share stays in range.
+void settle_peak(const spec::Recipe& recipe, MachineCeilings loose, MachineCeilings& ceilings,
                  Constants& constants) {
-  const double assumed = peak_of(recipe, room);
+  const double assumed = peak_of(recipe, loose);
   const double endless = assumed * constants[Constant::gemm_ratio];
   const double least = constant_table()[static_cast<size_t>(Constant::gemm_ratio)].least;
   double& peak = peak_of(recipe, ceilings);
@@ -58,7 +58,7 @@ void set_measured(Constants& constants, Constant constant, double value) {
   constants.origin[static_cast<size_t>(constant)] = Origin::measured;
 }
 
-// Products read their operands at the bandwidth of a copy, which is what memory_ratio divides.
+// Products read their operands at the bandwidth of a copy, which memory_ratio divides.
 Constants start_from(const std::string& name) {
   Constants constants = assumed_constants();
   constants.name = name + "/tutti";
@@ -86,7 +86,7 @@ Constants start_from(const std::string& name) {
   return constants;
 }
 
-// All but the memory of the process and what ranks say to each other.
+// All constants except the memory of the process and communication between ranks.
 Calibration fit_trace(const RunTrace& all, const spec::Recipe& recipe, const std::string& name,
                       const MachineCeilings& ceilings) {
   Calibration out;
@@ -99,14 +99,14 @@ Calibration fit_trace(const RunTrace& all, const spec::Recipe& recipe, const std
   const std::vector<OpGroup> groups = group_operations(trace);
   out.ceilings = ceilings;
   const int64_t ranks = recipe.parallel.world();
-  const MachineCeilings room = room_for(groups, recipe, ceilings);
-  const catalog::System fit_system = machine_system(name, room, ranks);
+  const MachineCeilings loose = ceilings_above(groups, recipe, ceilings);
+  const catalog::System fit_system = machine_system(name, loose, ranks);
   catalog::check_precision(fit_system.chip, recipe.precision);
   const FitContext context = {fit_system, recipe.precision};
   Constants& constants = out.constants;
   constants = start_from(fit_system.name);
 
-  // Between operations: per operation, so that fewer layers have less of it.
+  // Time between operations: per operation, so that fewer layers have less of it.
   const double calls =
       static_cast<double>(trace.operations.size()) / static_cast<double>(trace.step_seconds.size());
   double inside = 0;
@@ -152,13 +152,13 @@ Calibration fit_trace(const RunTrace& all, const spec::Recipe& recipe, const std
               return a.measured_seconds * a.calls_per_step > b.measured_seconds * b.calls_per_step;
             });
   constants[Constant::launch_microseconds] = between;
-  // Arenas are allocated once, as large as described: nothing is kept in reserve.
+  // Arenas are allocated once, with their described sizes: there is no reserve.
   set_measured(constants, Constant::memory_reserve_ratio, 1);
-  settle_peak(recipe, room, out.ceilings, constants);
+  settle_peak(recipe, loose, out.ceilings, constants);
   return out;
 }
 
-// The step by the constants; the fit of the whole step counts too: groups may hide what steps do.
+// The predicted step; it is also compared as a whole: groups may hide errors of the step.
 void judge_step(const spec::Recipe& recipe, const std::string& name, Calibration& calibration) {
   const catalog::System system =
       machine_system(name, calibration.ceilings, recipe.parallel.world());
@@ -171,8 +171,8 @@ void judge_step(const spec::Recipe& recipe, const std::string& name, Calibration
   constants.error = std::max({constants.error, 0.01, std::abs(error)});
 }
 
-// Of the link between ranks, so that a step's gradients take `seconds` over it: what they take is a
-// constant and something in proportion to 1 / bandwidth.
+// Bandwidth of the link between ranks for which a step's gradients take `seconds`: that time is a
+// constant plus a part proportional to 1 / bandwidth.
 double link_bandwidth(const spec::Recipe& recipe, const std::string& name, MachineCeilings ceilings,
                       const Constants& constants, double seconds) {
   const spec::Program program = spec::make_program(recipe, spec::tutti_profile_on(recipe));
@@ -212,7 +212,7 @@ Calibration calibrate_ranks(const RankRecording& run, const std::string& name,
   const auto process = static_cast<size_t>(Constant::process_gigabytes);
   constants.value[process] = alone.constants.value[process];
   constants.origin[process] = alone.constants.origin[process];
-  // As host_seconds has it.
+  // As in host_seconds.
   const ConstantInfo& info = constant_table()[static_cast<size_t>(Constant::straggler_ratio)];
   const double waiting =
       run.waiting_seconds / out.measured_step_seconds * 10 / std::log2(static_cast<double>(ranks));

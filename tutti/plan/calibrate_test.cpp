@@ -12,7 +12,7 @@ namespace {
 const MachineCeilings kCeilings = {1e12, 0.5e12, 50e9, 32e9};
 const std::vector<std::string> kSizes = {"batch.global=4", "batch.micro=4", "batch.sequence=256"};
 
-// What a machine of these constants would record of `steps` steps.
+// The trace of `steps` steps that a machine with these constants records.
 RunTrace record(const spec::Recipe& recipe, const catalog::System& system, const Constants& truth,
                 int steps) {
   RunTrace trace;
@@ -88,8 +88,9 @@ TEST(Calibrate, PredictsOtherRunsOfAKnownMachine) {
   }
 }
 
-// A machine on which two ranks of one thread lose less than two threads of one rank, sum gradients
-// at a rate of their own and wait for each other, and whose f32 products are half as quick.
+// A machine on which two ranks of one thread are more efficient than two threads of one rank, sum
+// gradients at a rate of their own and wait for each other, and whose f32 products are half as
+// fast.
 struct TwoRankMachine {
   MachineCeilings ceilings = {1.1e12, 0.6e12, 50e9, 32e9, 12e9};
   catalog::System system = machine_system("known", ceilings, 2);
@@ -152,7 +153,7 @@ TEST(Calibrate, PredictsRanksThatShareAKnownMachine) {
   }
 }
 
-// What the machine has no ceiling for cannot be a share of one.
+// A precision without a ceiling cannot be expressed as a share of one.
 TEST(Calibrate, PrecisionsWithoutACeilingAreRefused) {
   const catalog::System system = machine_system("known", kCeilings);
   spec::Recipe recipe = recipe_of("gpt2-124m", kSizes);
@@ -161,7 +162,7 @@ TEST(Calibrate, PrecisionsWithoutACeilingAreRefused) {
   EXPECT_THROW(calibrate(trace, recipe, "known", kCeilings, 0), Error);
 }
 
-// What the process holds beside its arenas does not grow with them.
+// Memory of the process outside its arenas does not grow with them.
 TEST(Calibrate, MemoryOfTheProcessIsAdded) {
   const catalog::System system = machine_system("known", kCeilings);
   const spec::Recipe base = recipe_of("gpt2-124m", kSizes);
@@ -177,7 +178,7 @@ TEST(Calibrate, MemoryOfTheProcessIsAdded) {
               map(other) + 150e6, 1);
 }
 
-// What disturbs a minority of the steps, or the measurement of the peak, changes nothing.
+// A disturbed minority of the steps, or a disturbed peak measurement, changes nothing.
 TEST(Calibrate, DisturbedStepsAndPeaksDoNotCount) {
   const catalog::System system = machine_system("known", kCeilings);
   const Constants truth = known_machine();
@@ -190,13 +191,13 @@ TEST(Calibrate, DisturbedStepsAndPeaksDoNotCount) {
     }
   }
   MachineCeilings slow = kCeilings;
-  slow.bf16_flops *= 0.4;  // another program ran while it was measured
+  slow.bf16_flops *= 0.4;  // another program ran during the measurement
   const Calibration found = calibrate(trace, recipe, "known", slow, 0);
   EXPECT_NEAR(found.ceilings.bf16_flops, 0.83 * kCeilings.bf16_flops, 0.01e12);
   EXPECT_NEAR(found.constants[Constant::gemm_ratio], 1, 1e-9);
   EXPECT_NEAR(found.fitted_step_seconds / record(recipe, system, truth, 1).step_seconds[0], 1,
               0.01);
-  EXPECT_GT(found.spread, kQuietSpread);  // is warned of all the same
+  EXPECT_GT(found.spread, kQuietSpread);  // still causes a warning
 }
 
 TEST(Calibrate, FilesAreASystemOfTheCatalog) {
@@ -229,7 +230,7 @@ TEST(Calibrate, FilesAreASystemOfTheCatalog) {
   EXPECT_EQ(found->error, 0.03);
 }
 
-// Ranks that were measured have a chip generation, and so constants, of their own.
+// Measured ranks have their own chip generation, and so their own constants.
 TEST(Calibrate, MeasuredRanksHaveConstantsOfTheirOwn) {
   MemoryFileSystem files;
   MeasuredRanks two = {2, kCeilings, known_machine()};
@@ -260,10 +261,10 @@ TEST(Calibrate, MeasuredRanksHaveConstantsOfTheirOwn) {
   };
   EXPECT_EQ(error_of("here"), 0.03);
   EXPECT_EQ(error_of("here-2"), 0.02);
-  EXPECT_EQ(error_of("here-4"), 0.03);  // not measured: as one rank
+  EXPECT_EQ(error_of("here-4"), 0.03);  // not measured: as for one rank
 }
 
-TEST(Calibrate, TracesOfOthersAreRefused) {
+TEST(Calibrate, TracesOfOtherProgramsAreRefused) {
   EXPECT_THROW(parse_trace("{\"traceEvents\": []}", "t"), Error);
   EXPECT_THROW(parse_trace("[]", "t"), Error);
   EXPECT_THROW(

@@ -5,7 +5,7 @@
 namespace tutti::plan {
 namespace {
 
-constexpr double kForwardFlops = 512;  // of a score, heads of 128
+constexpr double kForwardFlops = 512;  // per score, heads of 128
 constexpr double kBackwardShare = 0.4;
 
 }  // namespace

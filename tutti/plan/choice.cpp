@@ -100,7 +100,7 @@ std::vector<Excess> excesses(const Choice& choice, const Constraints& constraint
                       *choice.bill.usd, ratio, constraints.budget_usd));
     } else {
       add("budget", kUnbounded,
-          fmt::format("the catalog has no public price of {}, so no budget can be kept",
+          fmt::format("the catalog has no public price of {}, so the budget cannot be checked",
                       choice.system->name));
     }
   }
@@ -117,7 +117,7 @@ std::vector<Excess> excesses(const Choice& choice, const Constraints& constraint
 
 Recommended recommend(const std::vector<Choice>& choices, const Constraints& constraints) {
   TUTTI_CHECK(!choices.empty(), "nothing to choose from");
-  // What is least decides: first what it exceeds, then money or time.
+  // Lexicographic order: first the excess, then money or time.
   const auto rank = [&](const Choice& choice) {
     const double usd = choice.bill.usd.value_or(kUnbounded);
     return std::tuple(worst_ratio(choice, constraints), constraints.target_seconds > 0 ? usd : 0,

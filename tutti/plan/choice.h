@@ -1,4 +1,4 @@
-// Ways to run a whole training run: layouts on a system, priced from the first step to the last
+// Options for a whole training run: layouts on a system, priced from the first step to the last
 // with failures, money, energy and power, and compared.
 #pragma once
 
@@ -27,15 +27,15 @@ struct Choice {
   bool fits = true;
   FailureForecast forecast;
   Bill bill;
-  std::optional<double> rack_watts;  // where nodes of a rack and their power are known
+  std::optional<double> rack_watts;  // if the nodes per rack and their power are known
 };
 
 Choice make_choice(const catalog::System& system, const catalog::Price* price, int64_t gpus,
                    Found found, const RunTerms& terms);
 
-// Indices of those that no other beats in time, money and energy at once, fastest first; of equal
-// ones the first. Those that do not fit are left out; what is not known of one of two, its
-// price or its power, is not compared.
+// Indices of the choices that no other beats in time, money and energy at once, fastest first; of
+// equal ones the first. Choices that do not fit are omitted; a price or power that is unknown for
+// one of two is not compared.
 std::vector<size_t> pareto_front(const std::vector<Choice>& choices);
 
 struct Constraints {  // 0: none
@@ -49,11 +49,12 @@ struct Excess {
   double ratio = 0;  // needed over allowed, above 1
   std::string text;  // "the run takes 3 h 10 min, 1.9 times the target of 1 h 40 min"
 };
-// What `choice` exceeds, the worst first. A budget without a price is exceeded infinitely.
+// The constraints that `choice` exceeds, the worst first. A budget without a price is exceeded
+// infinitely.
 std::vector<Excess> excesses(const Choice& choice, const Constraints& constraints);
 
-// The index of the choice to recommend, of those that exceed nothing: with a target and a price the
-// cheapest, else the fastest. Where all exceed something, the one whose worst excess is least.
+// The index of the recommended choice among those that exceed nothing: with a target and a price
+// the cheapest, else the fastest. If all exceed a constraint, the one whose worst excess is least.
 struct Recommended {
   size_t index = 0;
   bool satisfied = false;

@@ -55,20 +55,20 @@ TEST(Choice, IsPricedFromStepToRun) {
   EXPECT_NEAR(choice.bill.facility_kwh, 2 * 4.1 * 1.5, 1e-9);
 }
 
-TEST(Choice, ParetoSetHasNobodyBeatenByAnother) {
+TEST(Choice, ParetoFrontHasNoDominatedChoice) {
   const catalog::System system = small_system();
   const catalog::Price price = price_of(2);
   const RunTerms terms = quiet_terms(1000);
   std::vector<Choice> choices;
   choices.push_back(make_choice(system, &price, 8, found_of(3.6), terms));   // slow and cheap
   choices.push_back(make_choice(system, &price, 16, found_of(2.0), terms));  // fast and dear
-  choices.push_back(make_choice(system, &price, 16, found_of(4.0), terms));  // beaten by both
+  choices.push_back(make_choice(system, &price, 16, found_of(4.0), terms));  // dominated by both
   choices.push_back(make_choice(system, &price, 32, found_of(0.5, 200e9), terms));  // too large
   choices.push_back(make_choice(system, nullptr, 8, found_of(3.7), terms));  // no price: energy
   EXPECT_EQ(pareto_front(choices), (std::vector<size_t>{1, 0}));
 }
 
-TEST(Choice, RecommendsTheCheapestInTimeAndTheNearestWhereNoneIs) {
+TEST(Choice, RecommendsTheCheapestInTimeOrElseTheNearest) {
   const catalog::System system = small_system();
   const catalog::Price price = price_of(2);
   const RunTerms terms = quiet_terms(1000);

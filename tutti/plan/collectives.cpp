@@ -11,7 +11,7 @@ namespace {
 
 using catalog::FabricTier;
 
-// How the group lies on the tiers: `near` members inside one domain of tier `index`.
+// Mapping of a group to the tiers: `near` members inside one domain of tier `index`.
 struct Level {
   const FabricTier* tier = nullptr;
   int64_t ranks = 1;     // of the previous level's domains (or single ranks) that it joins
@@ -33,7 +33,7 @@ double tier_bandwidth(const Network& network, size_t index) {
 
 Levels levels_of(const Network& network, const Group& group) {
   Levels out;
-  int64_t inside = 1;  // members of the group within the domains handled so far
+  int64_t inside = 1;  // members of the group within the domains processed so far
   const auto& tiers = network.system->tiers;
   for (size_t i = 0; i < tiers.size() && inside < group.ranks && out.count < kMostLevels; ++i) {
     const int64_t domain = tiers[i].chips;
@@ -47,13 +47,13 @@ Levels levels_of(const Network& network, const Group& group) {
   return out;
 }
 
-// How many members' wires lead out of a domain in which `members` of the group are.
-double ways_out(const Network& network, const Group& group, double members) {
+// Number of uplinks of a domain with `members` of the group that the group can use.
+double uplinks_of(const Network& network, const Group& group, double members) {
   return 1 + (members - 1) * (group.stride > 1 ? network.rail_ratio : network.node_rail_ratio);
 }
 
-// Bytes of a ring over all members that each level's wires carry per rank: the ring crosses a
-// domain's border once, and the members of the domain share its wires.
+// Bytes of a ring over all members that each level's links carry per rank: the ring crosses a
+// domain's boundary once, and the members of the domain share its uplinks.
 double ring_seconds(const Network& network, const Group& group, double bytes_on_wire,
                     int64_t steps_factor) {
   const Levels levels = levels_of(network, group);
@@ -62,8 +62,8 @@ double ring_seconds(const Network& network, const Group& group, double bytes_on_
   int64_t inside = 1;
   for (int i = 0; i < levels.count; ++i) {
     const Level& level = levels.level[i];
-    slowest = std::max(slowest,
-                       bytes_on_wire / (level.bandwidth * ways_out(network, group, real(inside))));
+    slowest = std::max(
+        slowest, bytes_on_wire / (level.bandwidth * uplinks_of(network, group, real(inside))));
     latency += real(steps_factor * (level.ranks - 1)) * level.latency;
     inside *= level.ranks;
   }
@@ -90,7 +90,7 @@ double tree_all_reduce_seconds(const Network& network, const Group& group, doubl
         i == 0 && levels.count > 1 ? real(level.ranks - 1) : std::log2(real(level.ranks));
     latency += 2 * hops * level.latency;
     slowest = std::max(
-        slowest, 2 * bytes / (0.92 * level.bandwidth * ways_out(network, group, real(inside))));
+        slowest, 2 * bytes / (0.92 * level.bandwidth * uplinks_of(network, group, real(inside))));
     inside *= level.ranks;
   }
   return latency + slowest;
@@ -100,15 +100,15 @@ double switch_all_reduce_seconds(const Network& network, const Group& group, dou
   if (group.ranks <= 1) return 0;
   const Levels levels = levels_of(network, group);
   double seconds = 0;
-  double part = bytes;  // what a rank hands outwards: the near levels divide it
+  double part = bytes;  // bytes that a rank passes outwards: the near levels divide them
   for (int i = 0; i < levels.count; ++i) {
     const Level& level = levels.level[i];
     if (level.tier->reduction.empty()) return std::numeric_limits<double>::infinity();
     const double n = real(level.ranks);
-    // One crossing up and one down at the same time; NVLS pays a fixed start of about 25 us.
+    // One crossing up and one down at the same time; NVLS has a fixed start of about 25 us.
     const double start = level.tier->reduction == "nvls" ? 25e-6 : 2 * level.latency;
     seconds += start + (n + 1) / n * part / level.bandwidth;
-    part /= ways_out(network, group, n);
+    part /= uplinks_of(network, group, n);
   }
   return seconds;
 }
@@ -122,7 +122,7 @@ double hierarchical_all_reduce_seconds(const Network& network, const Group& grou
     const Level& level = levels.level[i];
     const double n = real(level.ranks);
     seconds += 2 * ((n - 1) * level.latency + (n - 1) / n * part / level.bandwidth);
-    part /= ways_out(network, group, n);
+    part /= uplinks_of(network, group, n);
   }
   const Level& last = levels.level[levels.count - 1];
   const double n = real(last.ranks);
@@ -140,17 +140,17 @@ double gather_seconds(const Network& network, const Group& group, double bytes) 
   if (group.ranks <= 1) return 0;
   const double n = real(group.ranks);
   const double ring = ring_seconds(network, group, (n - 1) / n * bytes, 1);
-  // Far first, in pieces of 1/k, then near: fewer hops on many domains.
+  // Far first, in pieces of 1/k, then near: fewer hops with many domains.
   const Levels levels = levels_of(network, group);
   double seconds = 0;
   double part = bytes;
   for (int i = 0; i < levels.count; ++i) {
     const Level& level = levels.level[i];
     const double m = real(level.ranks);
-    // Recursive doubling hops instead of a ring's where domains are many.
+    // Recursive doubling instead of a ring's hops if there are many domains.
     seconds +=
         std::min(m - 1, 2 * std::log2(m)) * level.latency + (m - 1) / m * part / level.bandwidth;
-    part /= ways_out(network, group, m);
+    part /= uplinks_of(network, group, m);
   }
   return std::min(ring, seconds);
 }
@@ -164,9 +164,9 @@ double all_to_all_seconds(const Network& network, const Group& group, double byt
   int64_t inside = 1;
   for (int i = 0; i < levels.count; ++i) {
     const Level& level = levels.level[i];
-    // What leaves the nearer domain. Beyond a node all of it passes the node's adapters and the
-    // tier behind them, however far it goes; what goes farther does not pass the links of its own
-    // node. Where the last domain is not full, its members send most.
+    // Bytes that leave the nearer domain. Beyond a node all of them pass the node's adapters and
+    // the tier behind them, however far they go; bytes for farther domains do not use the links
+    // inside their own node. If the last domain is not full, its members send most.
     const int64_t reach = std::min(inside * level.ranks, group.ranks);
     const bool is_network = level.tier != &network.system->tiers.front();
     const bool is_last = i + 1 == levels.count;
@@ -178,7 +178,7 @@ double all_to_all_seconds(const Network& network, const Group& group, double byt
         const double share = real(inside) / n;  // of a far domain
         leaves *= (1 - std::pow(1 - share, copies)) / (share * copies);
       } else {
-        leaves = bytes * (n - 1) / n;  // copies of what came from far too
+        leaves = bytes * (n - 1) / n;  // including copies of tokens that came from far
       }
     }
     slowest = std::max(slowest, leaves / level.bandwidth);

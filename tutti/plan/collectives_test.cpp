@@ -24,14 +24,14 @@ TEST(Collectives, RingInsideANode) {
   EXPECT_EQ(ring_all_reduce_seconds(network, {1, 1}, 400), 0);
 }
 
-TEST(Collectives, RingOverNodesSharesTheirWires) {
+TEST(Collectives, RingOverNodesSharesTheirLinks) {
   const catalog::System system = two_tiers();
   const Network network = {&system, 1, 1};
   // 16 ranks on 2 nodes: a node's 8 network links carry the ring together.
   const double wire = 2 * 15.0 / 16 * 1600;
   EXPECT_DOUBLE_EQ(ring_all_reduce_seconds(network, {16, 1}, 1600),
                    2 * 7 * 1 + 2 * 1 * 5 + std::max(wire / 100, wire / (10 * 8)));
-  // Members 8 apart have one each.
+  // With stride 8 each member has a link of its own.
   EXPECT_DOUBLE_EQ(ring_all_reduce_seconds(network, {4, 8}, 400), 2 * 3 * 5 + 2 * 300 / 10.0);
 }
 
@@ -43,7 +43,7 @@ TEST(Collectives, TreeHopsGrowWithTheLogarithmOfNodes) {
                    2 * (7 * 1 + std::log2(16.0) * 5));
 }
 
-TEST(Collectives, SwitchesSumWhereTheTierSaysSo) {
+TEST(Collectives, SwitchesReduceIfTheTierSupportsIt) {
   const catalog::System plain = two_tiers();
   EXPECT_TRUE(std::isinf(switch_all_reduce_seconds({&plain, 1, 1}, {8, 1}, 800)));
   const catalog::System nvls = two_tiers("nvls", "sharp");
@@ -70,7 +70,7 @@ TEST(Collectives, AllToAllPaysTheFarPartOnTheNetwork) {
   EXPECT_DOUBLE_EQ(all_to_all_seconds(network, {16, 1}, 1600), 5 + 800 / 10.0);
 }
 
-// Pods of two nodes: what goes to the node beside and what goes to other pods share the adapter.
+// Pods of two nodes: traffic to the neighbouring node and to other pods shares the adapter.
 TEST(Collectives, AllToAllOverPodsPassesTheSameAdapters) {
   catalog::System system = two_tiers();
   catalog::FabricTier pod = system.tiers[1];
@@ -83,14 +83,15 @@ TEST(Collectives, AllToAllOverPodsPassesTheSameAdapters) {
   EXPECT_DOUBLE_EQ(all_to_all_seconds(network, {32, 1}, 3200), 5 + 1600 / 2.5);
 }
 
-// The second domain has 4 of 12 ranks: each of them sends two thirds of what it has out.
+// The second domain has 4 of 12 ranks: each of them sends two thirds of its data out.
 TEST(Collectives, AllToAllOverADomainThatIsNotFull) {
   const catalog::System system = two_tiers();
   const Network network = {&system, 1, 1};
   EXPECT_DOUBLE_EQ(all_to_all_seconds(network, {12, 1}, 1200), 5 + 800 / 10.0);
 }
 
-// Tokens that cross once are handed on over the link: no group is faster than one within a domain.
+// Tokens that are sent once are distributed over the link: no group is faster than one within a
+// domain.
 TEST(Collectives, AllToAllOverDomainsIsNeverCheaperThanInsideOne) {
   catalog::System system = two_tiers();
   system.tiers[1].bytes_per_second = 50;
@@ -102,7 +103,7 @@ TEST(Collectives, AllToAllOverDomainsIsNeverCheaperThanInsideOne) {
   }
 }
 
-TEST(Collectives, SendUsesTheTierThatJoinsTheTwo) {
+TEST(Collectives, SendUsesTheTierThatJoinsBothRanks) {
   const catalog::System system = two_tiers();
   EXPECT_DOUBLE_EQ(send_seconds({&system, 1, 0.5}, 1, 100), 1 + 1);
   EXPECT_DOUBLE_EQ(send_seconds({&system, 1, 0.5}, 8, 100), 5 + 20);

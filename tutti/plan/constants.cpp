@@ -86,7 +86,7 @@ Constants assumed_constants() {
 
 namespace {
 
-// No better than the chip was measured to be.
+// Limited to the chip's measured ratios.
 void limit_to_chip(const catalog::Chip& chip, Constants& constants) {
   const double before = constants[Constant::gemm_ratio];
   const auto limit = [&](Constant constant, double measured) {
@@ -100,7 +100,7 @@ void limit_to_chip(const catalog::Chip& chip, Constants& constants) {
   constants[Constant::attention_backward_ratio] *= share;
 }
 
-// As well as the chip was measured against those that `constants` were fitted on.
+// Scaled by the chip's measured ratios over those of the chips that `constants` were fitted on.
 void carry_to_chip(const catalog::Chip& chip, Constants& constants) {
   const ChipLimits to = limits_of(chip);
   const ChipLimits from = constants.limits;
@@ -115,7 +115,7 @@ void carry_to_chip(const catalog::Chip& chip, Constants& constants) {
     const double before = constants[Constant::gemm_fp8_ratio];
     const double after = carried_product_ratio(before, from.fp8_product, to.fp8_product);
     set(Constant::gemm_fp8_ratio, after);
-    // No best rate of products in 4 bits is published.
+    // No best ratio of 4-bit products has been published.
     set(Constant::gemm_fp4_ratio, constants[Constant::gemm_fp4_ratio] * after / before);
   } else if (to.fp8_product > 0) {
     set(Constant::gemm_fp8_ratio, std::min(constants[Constant::gemm_fp8_ratio], to.fp8_product));
@@ -126,7 +126,7 @@ void carry_to_chip(const catalog::Chip& chip, Constants& constants) {
       constants[Constant::attention_backward_ratio] * attention_gain(from, to, true));
 }
 
-// "25.11" of "bridge-25.11" as a number; 0: none.
+// The number of a release, "25.11" of "bridge-25.11"; 0: none.
 double release_of(const std::string& software) {
   const size_t dash = software.rfind('-');
   return dash == std::string::npos ? 0 : std::strtod(software.c_str() + dash + 1, nullptr);
@@ -318,7 +318,7 @@ Constants constants_for(const std::vector<Constants>& sets, const catalog::Chip&
     out.interval = out.far_interval;
     return out;
   }
-  // Of step times whose errors fall off like exp(-|x| / mean), 80% are within 1.61 means.
+  // If errors of step times are distributed like exp(-|x| / mean), 80% are within 1.61 means.
   out.interval = out.error > 0 ? 1.61 * out.error : kAssumedInterval;
   out.rest_ratio = 0;
   return out;

@@ -1,12 +1,12 @@
-// What a data sheet does not say: how much of each peak a chip reaches under one generation of
-// software. A set is fitted on published or own measurements (fit.h), or assumed; predictions say
-// which. Sets are files of kind `constants` in catalog/constants/, named CHIP-GENERATION/SOFTWARE,
-// where software is FAMILY-RELEASE ("bridge-25.11"). Software `any` is fitted on the rows of all
-// families with equal say, generation `any` on those of all chips.
+// Constants that a data sheet does not contain: the share of each peak that a chip reaches with one
+// generation of software. A set is fitted on published or own measurements (fit.h), or assumed;
+// predictions state which. Sets are files of kind `constants` in catalog/constants/, named
+// CHIP-GENERATION/SOFTWARE, where software is FAMILY-RELEASE ("bridge-25.11"). Software `any` is
+// fitted on the rows of all families with equal weight, generation `any` on those of all chips.
 //
-// What has no set of its own takes the nearest (constants_for): another release of the family on
-// the same generation, the family on another generation, `any` of the generation, any/any. How
-// often each step back was how far off is measured by leaving such rows out (left_out.h).
+// Software without a set of its own uses the nearest (constants_for): another release of the family
+// on the same generation, the family on another generation, `any` of the generation, any/any. The
+// error of each of these fallbacks is measured by holding such rows out (left_out.h).
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@
 namespace tutti::plan {
 
 enum class Constant : size_t {
-  gemm_ratio,        // of the 16-bit (or 32-bit) peak that a large product reaches
+  gemm_ratio,        // share of the 16-bit (or 32-bit) peak of a large product
   gemm_fp8_ratio,    // of the 8-bit peak (fp8 and mxfp8)
   gemm_fp4_ratio,    // of the 4-bit peak
   gemm_side_count,   // rows and columns: time grows by count (1/m + 1/n)
@@ -33,25 +33,25 @@ enum class Constant : size_t {
   batched_ratio,            // of the 16-bit peak, small batched products
   memory_ratio,             // of the memory bandwidth
   launch_microseconds,      // per operation, on the device's time line
-  host_microseconds,        // per operation that the host needs to launch it: the device may wait
+  host_microseconds,        // host time to launch an operation: the device may wait
   link_ratio,               // of the scale-up link's bandwidth, collectives
   network_ratio,            // of the network's bandwidth, collectives
-  rail_ratio,               // of the ways out of a node that further members of a group have
-  node_rail_ratio,          // the same where the group has all ranks of the node
-  collective_microseconds,  // that starting a collective takes, on the device's time line
+  rail_ratio,               // share of a node's uplinks that further members of a group can use
+  node_rail_ratio,          // the same if the group has all ranks of the node
+  collective_microseconds,  // start-up of a collective, on the device's time line
   tp_overlap_ratio,         // of tensor-parallel communication, hidden behind products
-  dp_overlap_ratio,  // of the backward (forward) pass usable to hide gradient (weight) traffic
+  dp_overlap_ratio,  // share of the backward (forward) pass that can hide gradient (weight) traffic
   pp_overlap_ratio,  // of a pipeline transfer, hidden
   cp_overlap_ratio,  // of context-parallel communication, hidden behind attention
   ep_overlap_ratio,  // of expert-parallel communication, hidden behind products
   expert_imbalance_ratio,  // load of the fullest rank over the mean
-  straggler_ratio,  // slowdown of a step at 1,024 ranks against 1, growing with log2; assumed:
-                    // what MegaScale, figure 9, loses from 2,240 to 11,200 GPUs
-  step_overhead_seconds,     // host work of a step that nothing hides
-  run_start_seconds,         // of a whole run on the clock, until steps have their pace
+  straggler_ratio,  // slowdown of a step at 1,024 ranks against 1, growing with log2; assumed: the
+                    // loss in MegaScale, figure 9, from 2,240 to 11,200 GPUs
+  step_overhead_seconds,     // host work of a step that is never hidden
+  run_start_seconds,         // start of a whole run on the clock, until steps reach their pace
   evaluation_start_seconds,  // from training to evaluation and back
-  process_gigabytes,         // of memory that a process holds beside what is allocated
-  memory_reserve_ratio,      // what the allocator holds over what is allocated
+  process_gigabytes,         // memory of a process besides its allocations
+  memory_reserve_ratio,      // allocator's reserve relative to the allocations
 };
 inline constexpr size_t kConstants = 29;
 
@@ -65,7 +65,7 @@ const std::array<ConstantInfo, kConstants>& constant_table();
 
 inline constexpr double kLeastOperationRatio = 1e-4;
 inline constexpr double kMostOperationRatio = 100;
-std::string operation_ratio_name(const std::string& operation);  // of the quantity
+std::string operation_ratio_name(const std::string& operation);  // name of the quantity
 
 enum class Origin { assumed, fitted, measured };
 const char* origin_name(Origin origin);
@@ -76,8 +76,8 @@ const char* nearness_text(Nearness nearness);
 inline constexpr const char* kAny = "any";
 inline constexpr double kAssumedInterval = 0.4;
 
-// Standard deviations of the parts of an error (anchor.h): of all rows of a family, of those alike,
-// and of a row.
+// Standard deviations of the parts of an error (anchor.h): common to all rows of a family, shared
+// by similar rows, and of a single row.
 struct ErrorSpread {
   double family = 0;
   double alike = 0;
@@ -90,24 +90,24 @@ struct Constants {
   std::string software;
   std::array<double, kConstants> value{};
   std::array<Origin, kConstants> origin{};
-  // Shares of the memory bandwidth of single operations, where measured (calibrate.h); quantities
+  // Measured shares of the memory bandwidth of single operations (calibrate.h); quantities
   // operation_NAME_ratio. Above 1: from a cache.
   std::vector<std::pair<std::string, double>> operation_ratios;
-  double error = 0;  // mean absolute error of step time on rows held out; 0: unknown
-  // Of the logarithm of measured over predicted time: 80% lie within plus or minus this, of rows
-  // that the set was made for (interval), and of another release or chip (far_interval); 0:
-  // unknown. Of steps that are products alone where rest_ratio is not 0, by which they grow with
-  // the rest (interval.h).
+  double error = 0;  // mean absolute error of step time on held-out rows; 0: unknown
+  // Of the logarithm of measured over predicted time: 80% are within plus or minus this value, for
+  // rows that the set is made for (interval), and for another release or chip (far_interval); 0:
+  // unknown. If rest_ratio is not 0 they hold for steps of products alone, and grow with the rest
+  // by rest_ratio (interval.h).
   double interval = 0;
   double far_interval = 0;
-  double anchored_interval = 0;  // with a measured row of the software near by; of any/any
+  double anchored_interval = 0;  // with a measured row of the software; of any/any
   double rest_ratio = 0;
   ChipLimits limits;                    // of the chips that it was fitted on, mean over the rows
   ErrorSpread spread;                   // of any/any
-  Nearness nearness = Nearness::exact;  // to what it was chosen for (constants_for)
+  Nearness nearness = Nearness::exact;  // to the requested chip and software (constants_for)
 
   double operator[](Constant constant) const { return value[static_cast<size_t>(constant)]; }
-  // Of `operation`; memory_ratio where it has none of its own.
+  // Of `operation`; memory_ratio if it has none of its own.
   double bandwidth_ratio(std::string_view operation) const {
     for (const auto& [own, ratio] : operation_ratios) {
       if (own == operation) return ratio;
@@ -118,35 +118,34 @@ struct Constants {
 };
 
 Constants assumed_constants();
-// No better than the chip was measured to be (Chip::best_product_ratio and best_fp8_product_ratio).
-// Where its products fall short of what is assumed, so do those inside the attention.
+// At most the measured ratios of the chip (Chip::best_product_ratio and best_fp8_product_ratio). If
+// they are below the assumed ratio, the ratio of attention is reduced likewise.
 Constants assumed_constants(const catalog::Chip& chip);
 
-// Large products are no faster than anybody has seen of the chip, by more than shapes without end
-// gain over those measured (5%).
+// Limits large products to the best measurement on the chip, plus what infinitely large shapes gain
+// over the measured ones (5%).
 void cap_products(const catalog::Chip& chip, Constants& constants);
 
-// Of an entry of kind constants: quantities by the names above; what is absent is assumed. Throws
+// From an entry of kind constants: quantities by the names above; absent ones are assumed. Throws
 // usage for unknown names and values outside the table's range.
 Constants constants_from(const catalog::Entry& entry);
-// The file that constants_from reads back.
+// The file that constants_from reads.
 std::string to_yaml(const Constants& constants, const std::string& source, const std::string& date);
 
-// All sets of `folders`, later ones replacing earlier ones of the same name.
+// All sets of `folders`; later ones replace earlier ones of the same name.
 std::vector<Constants> load_constants(FileSystem& files, const std::vector<std::string>& folders);
 
 // "bridge" of "bridge-25.11".
 std::string software_family(const std::string& software);
 
-// The nearest set, as above; of several releases the one whose number is nearest, of generations
-// the one with the least error. A generation without an `any` set gives the set with the least
-// error, as a machine that was measured has its own software only. nullptr: none.
+// The nearest set, as above; among several releases the one with the nearest number, among
+// generations the one with the least error. A generation without an `any` set yields the set with
+// the least error, because a measured machine has only its own software. nullptr: none.
 const Constants* find_constants(const std::vector<Constants>& sets,
                                 const std::string& chip_generation, const std::string& software,
                                 Nearness* nearness = nullptr);
-// That set with nearness and the interval that belongs to it, carried to the chip where it comes
-// from others (chip_limits.h), and no better than the chip was measured to be; or what is assumed
-// for the chip.
+// That set with nearness and the matching interval, transferred to the chip if it comes from others
+// (chip_limits.h), and limited to the chip's measured ratios; or the chip's assumed constants.
 Constants constants_for(const std::vector<Constants>& sets, const catalog::Chip& chip,
                         const std::string& software);
 

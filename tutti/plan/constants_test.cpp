@@ -37,8 +37,8 @@ std::string chosen(const std::string& generation, const std::string& software, N
   return found == nullptr ? "" : found->name;
 }
 
-// Never the set of least error of whatever software there is.
-TEST(Constants, NearestSetIsOfTheFamilyThenOfTheGeneration) {
+// Never the set with the least error of unrelated software.
+TEST(Constants, NearestSetIsOfTheFamilyThenTheGeneration) {
   EXPECT_EQ(chosen("blackwell", "bridge-25.11", Nearness::exact), "blackwell/bridge-25.11");
   EXPECT_EQ(chosen("blackwell", "bridge-26.06", Nearness::release), "blackwell/bridge-26.04");
   EXPECT_EQ(chosen("blackwell", "bridge-25.12", Nearness::release), "blackwell/bridge-25.11");
@@ -47,7 +47,7 @@ TEST(Constants, NearestSetIsOfTheFamilyThenOfTheGeneration) {
   EXPECT_EQ(chosen("blackwell", "unheard-of", Nearness::generation), "blackwell/any");
   EXPECT_EQ(chosen("ampere", "", Nearness::pooled), "any/any");
   EXPECT_EQ(chosen("ampere", "bridge-25.11", Nearness::family), "blackwell/bridge-25.11");
-  // Without a pooled set, as on a machine that was calibrated, the generation's best.
+  // Without a pooled set, as on a calibrated machine, the best set of the generation.
   EXPECT_EQ(chosen("hopper", "", Nearness::generation), "hopper/titan-1");
   EXPECT_EQ(find_constants({}, "hopper", ""), nullptr);
 }
@@ -58,14 +58,14 @@ TEST(Constants, IntervalGrowsWithTheDistance) {
   EXPECT_EQ(constants_for(some_sets(), chip, "bridge-26.06").interval, 0.2);
   EXPECT_EQ(constants_for({}, chip, "").interval, kAssumedInterval);
   EXPECT_EQ(constants_for({}, chip, "").nearness, Nearness::assumed);
-  // From other chips no better than this one was measured to be.
+  // From other chips, limited to this chip's measured ratios.
   chip.generation = "other";
   chip.best_product_ratio = 0.5;
   EXPECT_EQ(constants_for(some_sets(), chip, "")[Constant::gemm_ratio], 0.5);
 }
 
-// From other chips as what they were fitted on reaches compares with what this one does.
-TEST(Constants, AreCarriedToOtherChips) {
+// From other chips, scaled by the measured ratios of this chip and theirs.
+TEST(Constants, AreTransferredToOtherChips) {
   catalog::Chip hopper = shipped_catalog().chip("H100");
   catalog::Chip other = hopper;
   other.generation = "other";
@@ -92,9 +92,9 @@ TEST(Constants, AreCarriedToOtherChips) {
   EXPECT_NEAR(load_constants(files, {"c"})[0].limits.softmax, set.limits.softmax, 1e-5);
 }
 
-// What was measured on rows left out grows with the rest of a step; what a set's own rows say does
+// Intervals measured on held-out rows grow with the rest of a step; those of a set's own rows do
 // not.
-TEST(Constants, OnlyIntervalsOfRowsLeftOutGrow) {
+TEST(Constants, OnlyIntervalsOfHeldOutRowsGrow) {
   Constants set = set_of("hopper", "titan-1", 0.02);
   set.rest_ratio = 3;
   const catalog::Chip& chip = shipped_catalog().chip("H100");
@@ -108,8 +108,8 @@ TEST(Constants, OnlyIntervalsOfRowsLeftOutGrow) {
   EXPECT_EQ(load_constants(files, {"c"})[0].rest_ratio, 3);
 }
 
-// Whatever was fitted or stated, products are little faster than measured ones of the chip.
-TEST(Constants, ProductsAreAsFastAsAnybodySawThemAtMost) {
+// Whatever was fitted or stated, products are little faster than the best measurement of the chip.
+TEST(Constants, ProductsAreLimitedToTheBestMeasurement) {
   catalog::Chip chip = shipped_catalog().chip("H100");
   chip.best_product_ratio = 0.6;
   chip.best_fp8_product_ratio = 0.5;
@@ -122,7 +122,7 @@ TEST(Constants, ProductsAreAsFastAsAnybodySawThemAtMost) {
   Constants exact = set_of(chip.generation, "bridge-25.11", 0.05);
   exact[Constant::gemm_ratio] = 0.9;
   EXPECT_DOUBLE_EQ(constants_for({exact}, chip, "bridge-25.11")[Constant::gemm_ratio], 0.63);
-  chip.best_product_ratio = 0;  // nobody measured it
+  chip.best_product_ratio = 0;  // not measured
   constants[Constant::gemm_ratio] = 0.9;
   cap_products(chip, constants);
   EXPECT_DOUBLE_EQ(constants[Constant::gemm_ratio], 0.9);
@@ -144,8 +144,8 @@ TEST(Constants, FilesKeepIntervalsAndSpread) {
   EXPECT_EQ(sets[0].spread.alike, 0.05);
 }
 
-// What is shipped: no chip falls to the constants of a simulator's table, or to none at all.
-TEST(Constants, ShippedDefaultsAreOfTheGenerationAndLikeEachOther) {
+// The shipped sets: no chip falls back to the constants of a simulator's table, or to assumed ones.
+TEST(Constants, ShippedDefaultsAreOfTheGenerationAndSimilar) {
   const std::vector<Constants> sets = load_constants(posix_file_system(), {catalog_folder()});
   for (const char* chip : {"A100-80", "H100", "B200", "GB200", "B300", "GB300"}) {
     const Constants constants = constants_for(sets, shipped_catalog().chip(chip), "");
@@ -156,7 +156,7 @@ TEST(Constants, ShippedDefaultsAreOfTheGenerationAndLikeEachOther) {
   const auto fp8 = [&](const char* chip) {
     return constants_for(sets, shipped_catalog().chip(chip), "")[Constant::gemm_fp8_ratio];
   };
-  EXPECT_NEAR(fp8("B300") / fp8("B200"), 1, 0.25);  // of equal peaks
+  EXPECT_NEAR(fp8("B300") / fp8("B200"), 1, 0.25);  // equal peaks
 }
 
 }  // namespace

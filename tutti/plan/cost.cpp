@@ -15,16 +15,16 @@ using spec::Axis;
 using spec::LayerOps;
 using spec::Op;
 
-// Ranks of an axis and how far apart they are: tp varies fastest, then cp, dp, pp.
+// Ranks of an axis and their stride: tp varies fastest, then cp, dp, pp.
 Group group_of(const spec::Mesh& mesh, Axis axis, int64_t ranks) {
   switch (axis) {
     case Axis::tp: return {ranks, 1};
     case Axis::cp: return {ranks, mesh.tp};
     case Axis::ep: return {ranks, mesh.tp};  // taken from dp * cp, nearest first
-    case Axis::dp:  // gradients and weights go over dp * cp; of experts over dp * cp / ep
+    case Axis::dp:  // gradients and weights use dp * cp; those of experts dp * cp / ep
       if (ranks == mesh.world()) return {ranks, 1};
       return {ranks, ranks == spec::replicas(mesh) ? mesh.tp : mesh.tp * mesh.ep};
-    case Axis::pp:  // the first stage and the last: near where the whole pipeline is
+    case Axis::pp:  // the first and last stage: near if the whole pipeline is
       return {ranks, std::max<int64_t>(1, mesh.tp * mesh.cp * mesh.dp * mesh.pp / 2)};
   }
   return {ranks, 1};
@@ -70,10 +70,11 @@ double collective_seconds(const Op& op, const Prices& at) {
     const double fullest = op.axis == Axis::ep ? at.constants[Constant::expert_imbalance_ratio] : 1;
     return start + all_to_all_seconds(at.network, group, op.bytes, real(op.dims[2])) * fullest;
   }
-  // In a ring what comes arrives while this rank sends.
+  // In a ring a rank receives while it sends.
   if (name == "receive" && op.axis == Axis::cp) return 0;
   if (name == "send" || name == "receive") {
-    // Neighbours lie where the axis does, and all of them wait for the two that are farthest apart.
+    // Neighbours have the stride of the axis, and all of them wait for the two that are farthest
+    // apart.
     const int64_t span = op.axis == Axis::pp ? at.mesh.world() - at.mesh.world() / at.mesh.pp
                                              : group.stride * (ranks - 1);
     return start + send_seconds(at.network, span, op.bytes);
@@ -83,7 +84,7 @@ double collective_seconds(const Op& op, const Prices& at) {
 
 struct PassTimes {
   Seconds seconds;
-  double collective[5] = {};  // alone, by axis
+  double collective[5] = {};  // in isolation, by axis
 };
 
 PassTimes price_pass(const std::vector<Op>& ops, const Prices& at) {
@@ -107,11 +108,11 @@ PassTimes price_pass(const std::vector<Op>& ops, const Prices& at) {
     const double alone = out.collective[static_cast<size_t>(axis)];
     return alone - std::min(alone, window) * at.constants[overlap];
   };
-  // Tokens on their way to experts hide behind any product, also one of another micro-batch.
+  // Dispatch of tokens overlaps with any product, also one of another micro-batch.
   out.seconds.tp = exposed(Axis::tp, Constant::tp_overlap_ratio, out.seconds.products);
   out.seconds.cp = exposed(Axis::cp, Constant::cp_overlap_ratio, attention);
   out.seconds.ep = exposed(Axis::ep, Constant::ep_overlap_ratio, out.seconds.products);
-  // The host launches one operation after the other, ahead of the device where it can.
+  // The host launches operations one after another, ahead of the device if it can.
   const double launching =
       real(static_cast<int64_t>(ops.size())) * at.constants[Constant::host_microseconds] * 1e-6;
   out.seconds.host = std::max(0.0, launching - out.seconds.total());

@@ -1,5 +1,5 @@
 // The time of every operation of a Program on one system: shape-aware roofline for products,
-// bandwidth for the rest, collectives by collectives.h; summed per kind of layer and pass.
+// bandwidth for the others, collectives by collectives.h; summed per kind of layer and pass.
 //
 //   product m x n x k   max(flops / (peak ratio), bytes / bandwidth), where the ratio falls with
 //                       small shapes: ratio / ((1 + side (1/m + 1/n)) (1 + depth / k))
@@ -9,7 +9,7 @@
 //                       MooreThreads/SimuMax, configs/system/b200_bf16_ceperm.json, within 15%)
 //   attention (fused)   executed flops / (peak attention_ratio) (1 + fill / (rows heads)): few rows
 //                       of queries and heads do not fill the chip
-//   collective          collectives.h, and what starting it takes
+//   collective          collectives.h, and its start-up time
 //   everything else     bytes / (bandwidth memory_ratio) + launch
 //
 // Peaks are those of the data sheet times Chip::power_share.
@@ -22,15 +22,15 @@
 
 namespace tutti::plan {
 
-// Seconds of one pass, split by what they are spent on. Communication is what it would take alone;
-// `exposed` parts are computed by price_program from the overlap constants.
+// Seconds of one pass, by resource. Communication is what it takes in isolation; price_program
+// computes the `exposed` parts from the overlap constants.
 struct Seconds {
   double products = 0;  // GEMM and attention
   double memory = 0;    // bandwidth-bound operations and launches
   double tp = 0;        // exposed communication, by axis
   double cp = 0;
   double ep = 0;
-  double host = 0;  // that the device waits for the host to launch
+  double host = 0;  // the device waits for the host's launches
   double total() const { return products + memory + tp + cp + ep + host; }
   Seconds& operator+=(const Seconds& other);
 };
@@ -44,7 +44,7 @@ struct StageSeconds {  // of one virtual stage and one micro-batch
   double transfer = 0;  // of its output to the next stage
 };
 
-struct RankSeconds {  // of one pipeline rank, once a step (or once a micro-batch, as said)
+struct RankSeconds {  // of one pipeline rank, once per step (or per micro-batch, as stated)
   double gather = 0;  // all weights of the rank, full buffers
   double reduce = 0;  // all gradients of the rank
   double update = 0;  // optimizer
@@ -61,12 +61,12 @@ struct Pricing {
 double operation_seconds(const spec::Op& op, const catalog::System& system,
                          const Constants& constants, spec::Precision precision);
 
-// Of one layer of each of `kinds`; transfer is 0.
+// One layer of each of `kinds`; transfer is 0.
 std::vector<StageSeconds> price_kinds(const std::vector<spec::LayerOps>& kinds,
                                       const spec::Recipe& recipe, const catalog::System& system,
                                       const Constants& constants);
 
-// Of collectives of `recipe`'s mesh, one after the other.
+// Collectives of `recipe`'s mesh, one after another.
 double price_collectives(const std::vector<spec::Op>& ops, const spec::Recipe& recipe,
                          const catalog::System& system, const Constants& constants);
 

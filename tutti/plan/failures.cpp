@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/base/quantile.h"
 #include "tutti/base/rng.h"
 #include "tutti/base/units.h"
 
@@ -16,12 +17,12 @@ constexpr double kNever = 1e6 * 365 * kSecondsPerDay;  // a million years
 
 double interval_of(const FailureModel& model, double mean_time) {
   if (model.interval_seconds > 0) return model.interval_seconds;
-  const double to_storage = 1 - model.memory_share;  // of the interruptions
+  const double to_storage = 1 - model.memory_share;  // share of the interruptions
   if (to_storage <= 0) return std::numeric_limits<double>::infinity();
   return daly_interval_seconds(model.save_seconds, mean_time / to_storage);
 }
 
-// Work between saves of the nearest level, and what each blocks.
+// Work between saves of the nearest level, and the time that each save blocks.
 struct SaveLevel {
   double interval = 0;
   double save = 0;
@@ -39,7 +40,7 @@ struct Played {
   int64_t interruptions = 0;
 };
 
-// One run: the time to the next interruption runs through saves and restarts alike.
+// One run: the time to the next interruption passes during saves and restarts, too.
 Played play(const FailureModel& model, double mean_time, const SaveLevel& near, double storage,
             double work, uint64_t key) {
   Played out;
@@ -50,10 +51,10 @@ Played play(const FailureModel& model, double mean_time, const SaveLevel& near, 
   const auto next = [&] { return -mean_time * std::log1p(-random_uniform(key, draws++)); };
   double until = next();
   double saved = 0;    // work, on the nearest level
-  double stored = 0;   // and in storage
-  double restart = 0;  // seconds of the one that is due
+  double stored = 0;   // work in storage
+  double restart = 0;  // seconds of the pending restart
   bool down = false;
-  const auto pass = [&](double seconds) {  // true: got through without interruption
+  const auto pass = [&](double seconds) {  // true: completed without interruption
     if (until >= seconds) {
       until -= seconds;
       out.wall_seconds += seconds;
@@ -83,14 +84,6 @@ Played play(const FailureModel& model, double mean_time, const SaveLevel& near, 
     if (stores) stored = saved;
   }
   return out;
-}
-
-double quantile(std::vector<double>& values, double share) {
-  std::sort(values.begin(), values.end());
-  const double at = share * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<size_t>(at);
-  const size_t high = std::min(low + 1, values.size() - 1);
-  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ TEST(Failures, IntervalOfDalysExamples) {
   EXPECT_EQ(daly_interval_seconds(300, 100), 100);
 }
 
-TEST(Failures, RateHasAPartThatNodesDoNotExplain) {
+TEST(Failures, RateHasAPartThatIsIndependentOfNodes) {
   FailureModel model;
   model.per_job_per_day = 1;
   model.job_nodes = 0;
@@ -27,7 +27,7 @@ TEST(Failures, RateHasAPartThatNodesDoNotExplain) {
   EXPECT_DOUBLE_EQ(interruptions_per_second(model, 10) * 86400, 0.3);
 }
 
-TEST(Failures, IntervalIsChanceAloneWithoutSpread) {
+TEST(Failures, IntervalIsPoissonWithoutSpread) {
   FailureModel model;
   model.per_job_per_day = 0;
   model.per_node_per_day = 0.01;
@@ -43,7 +43,7 @@ TEST(Failures, IntervalIsChanceAloneWithoutSpread) {
   EXPECT_DOUBLE_EQ(spread.expected, 100);
 }
 
-// The closed form is the expectation of what is simulated.
+// The closed form is the expectation of the simulation.
 TEST(Failures, SimulationAgreesWithTheClosedForm) {
   FailureModel model;
   model.save_seconds = 30;
@@ -83,7 +83,7 @@ TEST(Failures, ThousandsOfRacks) {
   EXPECT_NEAR(played.mean_wall_seconds / closed.wall_seconds, 1, 0.05);
 }
 
-TEST(Failures, ARunThatNeverGetsOnIsEndless) {
+TEST(Failures, RunWithoutProgressIsEndless) {
   FailureModel model;
   model.per_node_per_day = 1e4;
   const FailureForecast lost = forecast_failures(model, 100, 1e6);
@@ -91,9 +91,9 @@ TEST(Failures, ARunThatNeverGetsOnIsEndless) {
   EXPECT_EQ(lost.goodput, 0);
 }
 
-// A run that ends before its first checkpoint pays for no save, only for the chance of an
-// interruption: two minutes on 1,344 nodes are interrupted once in ninety.
-TEST(Failures, ShortRunsPayForWhatTheyCanMeet) {
+// A run that ends before its first checkpoint pays for no save, only for the probability of an
+// interruption: two minutes on 1,344 nodes are interrupted once in ninety runs.
+TEST(Failures, ShortRunsPayForPossibleInterruptionsOnly) {
   const FailureModel model;
   const double work = 120;
   const FailureForecast f = forecast_failures(model, 1344, work);
@@ -103,7 +103,7 @@ TEST(Failures, ShortRunsPayForWhatTheyCanMeet) {
   EXPECT_GT(f.goodput, 0.95);
   const SimulatedFailures played = simulate_failures(model, 1344, work, 20000, 5);
   EXPECT_NEAR(played.mean_wall_seconds / f.wall_seconds, 1, 0.01);
-  // Nor does a run of one piece and a little pay for two saves.
+  // Nor does a run slightly longer than one interval pay for two saves.
   FailureModel rare = model;
   rare.per_job_per_day = 0;
   rare.per_node_per_day = 1e-9;
@@ -112,7 +112,7 @@ TEST(Failures, ShortRunsPayForWhatTheyCanMeet) {
   EXPECT_NEAR(forecast_failures(rare, 1, 100).wall_seconds, 100, 1e-3);
 }
 
-TEST(Failures, PartialRestartsAreTheMeanOfTheirKinds) {
+TEST(Failures, PartialRestartsAreWeightedByTheirShare) {
   FailureModel model;
   const double work = 20 * 86400;
   const double whole = forecast_failures(model, 2048, work).lost_seconds;
@@ -128,7 +128,7 @@ TEST(Failures, PartialRestartsAreTheMeanOfTheirKinds) {
   EXPECT_NEAR(played.mean_wall_seconds / f.wall_seconds, 1, 0.01);
 }
 
-TEST(Failures, CopiesInMemoryAreASecondLevel) {
+TEST(Failures, PeerCopiesAreASecondLevel) {
   FailureModel model;
   model.save_seconds = 60;
   const double work = 20 * 86400;
@@ -142,7 +142,7 @@ TEST(Failures, CopiesInMemoryAreASecondLevel) {
   EXPECT_GT(both.interval_seconds, storage.interval_seconds);  // storage is needed less often
   const SimulatedFailures played = simulate_failures(model, 2048, work, 200, 11);
   EXPECT_NEAR(played.mean_wall_seconds / both.wall_seconds, 1, 0.02);
-  // Survived always, only the nearer level counts.
+  // If peer copies survive every interruption, only the nearer level counts.
   model.memory_share = 1;
   FailureModel near;
   near.save_seconds = 2;

@@ -15,17 +15,17 @@
 namespace tutti::plan {
 namespace {
 
-// Of a constant's range: what counts as at its bound, and where a fit starts then.
+// In units of a constant's range: what counts as at its bound, and where a fit starts then.
 constexpr double kLeastShare = 1e-4;
 constexpr double kInside = 0.05;
 constexpr double kFarthest = 9;  // of a free variable from the middle of its range
 
-// Which constants the time of a row depends on, without those that its source states.
+// Marks the constants that the time of a row depends on, without those that its source states.
 std::array<bool, kConstants> used_by(const PreparedRow& row) {
   std::array<bool, kConstants> out{};
   const Measurement& measurement = row.measurement();
   const spec::Recipe& recipe = measurement.recipe;
-  // Of a layout that is searched, any.
+  // Any, for a layout that is searched.
   const bool open = !measurement.free.empty();
   const spec::Mesh& mesh = recipe.parallel;
   const bool four = recipe.precision == spec::Precision::fp4;
@@ -66,8 +66,8 @@ std::array<bool, kConstants> used_by(const PreparedRow& row) {
   return out;
 }
 
-// A bounded variable as an unbounded one and back. What starts at a bound starts a little inside,
-// where it can still move; what starts near one stays there unless the rows say otherwise.
+// A bounded variable as an unbounded one and back. Variables at a bound start slightly inside,
+// where they can still move; variables near a bound stay there unless the rows say otherwise.
 double to_free(double value, const ConstantInfo& info) {
   double share = (value - info.least) / (info.most - info.least);
   if (share < kLeastShare) share = kInside;
@@ -88,14 +88,15 @@ double mean_log_error(const std::vector<const PreparedRow*>& rows, const Constan
   return sum / real(static_cast<int64_t>(rows.size()));
 }
 
-// Its square is |error| far above `turn` and falls to error^2 / (2 turn) far below it (Huber 1964,
-// smoothed): rows that are off by much count by how much, not by its square.
+// Its square is |error| far above `turn` and approaches error^2 / (2 turn) far below it (Huber
+// 1964, smoothed): large errors of rows count linearly, not quadratically.
 double residual(double error, double turn) {
   const double x = error / turn;
   return error * std::sqrt(1 / (turn * (std::sqrt(1 + x * x) + 1)));
 }
 
-// The share of each row in the error of all: families count by the square root of their rows.
+// The weight of each row in the total error: families are weighted by the square root of their
+// rows.
 std::vector<double> shares_of(const std::vector<const PreparedRow*>& rows) {
   std::map<std::string, int64_t> count;
   for (const PreparedRow* row : rows) ++count[software_family(row->measurement().software)];
@@ -122,15 +123,15 @@ Constants named(Constants set, const std::string& generation, const std::string&
 
 namespace {
 
-// A free variable: a constant of all rows, or by how much it is another in one family.
+// A free variable: a constant of all rows, or the offset of one family from it.
 struct Variable {
   size_t constant = 0;
   size_t family = 0;  // 0: of all; f + 1: the offset of family f
 };
 
-// Constants that one cause moves together: a chip whose power limits its products in 16 bits limits
-// those in 8 and 4 bits and the attention's, and the passes of one kernel are alike. Where rows
-// show one of a pair, the other follows half of the way.
+// Constants that a single cause moves together: a chip whose power limits its 16-bit products
+// limits those in 8 and 4 bits and attention's, too, and the passes of one kernel are similar. If
+// rows determine one of a pair, the other follows half of the way.
 constexpr std::pair<Constant, Constant> kAlike[] = {
     {Constant::gemm_ratio, Constant::gemm_fp8_ratio},
     {Constant::gemm_fp8_ratio, Constant::gemm_fp4_ratio},
@@ -190,7 +191,7 @@ Constants fit_constants(const std::vector<const PreparedRow*>& rows, const Const
                         const FitOptions& options) {
   const Problem problem = make_problem(rows, options.apart > 0);
   std::vector<double> anchor;
-  std::vector<double> holds;  // square roots of pulls
+  std::vector<double> holds;  // square roots of penalties
   for (const Variable& variable : problem.variables) {
     const bool own = variable.family > 0;
     anchor.push_back(
@@ -198,7 +199,7 @@ Constants fit_constants(const std::vector<const PreparedRow*>& rows, const Const
     holds.push_back(std::sqrt(own ? options.apart : options.pull));
   }
   std::vector<std::pair<size_t, size_t>> pairs;  // of variables of all families
-  const auto place = [&](Constant constant) {
+  const auto index_of = [&](Constant constant) {
     const auto found = std::find_if(
         problem.variables.begin(), problem.variables.end(), [&](const Variable& variable) {
           return variable.family == 0 && variable.constant == static_cast<size_t>(constant);
@@ -206,15 +207,15 @@ Constants fit_constants(const std::vector<const PreparedRow*>& rows, const Const
     return static_cast<size_t>(found - problem.variables.begin());
   };
   for (const auto& [a, b] : kAlike) {
-    const std::pair<size_t, size_t> pair = {place(a), place(b)};
+    const std::pair<size_t, size_t> pair = {index_of(a), index_of(b)};
     if (std::max(pair.first, pair.second) < problem.variables.size()) pairs.push_back(pair);
   }
   const std::vector<double> shares = shares_of(rows);
-  // Derivatives change one variable at a time: rows that do not depend on it are as they were, and
-  // a family's offset changes its rows as the constant of all does, which comes before it.
+  // Derivatives change one variable at a time: rows that do not depend on it are unchanged, and a
+  // family's offset changes its rows as the common constant does, which comes before it.
   std::vector<double> before;
   std::vector<double> errors(rows.size());
-  std::vector<std::vector<double>> slopes(kConstants);  // of errors, by the constants of all
+  std::vector<std::vector<double>> slopes(kConstants);  // of errors, by the common constants
   const auto depends = [&](size_t row, const Variable& variable) {
     return problem.used[row][variable.constant] &&
            (variable.family == 0 || variable.family == problem.family[row] + 1);

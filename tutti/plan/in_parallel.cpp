@@ -15,14 +15,14 @@ namespace {
 
 constexpr auto kPatience = std::chrono::milliseconds(100);
 
-// What the threads share.
+// State shared by the threads.
 struct Pieces {
   std::mutex mutex;
   std::condition_variable changed;
   size_t next = 0;
   size_t finished = 0;
   size_t working = 0;  // threads
-  size_t failed = 0;   // the lowest piece, where there is an error
+  size_t failed = 0;   // the lowest failed piece, if there is an error
   std::exception_ptr error;
   bool stops = false;
 
@@ -62,7 +62,7 @@ void in_parallel(size_t count, int threads, const std::function<void(size_t)>& w
   for (size_t i = pieces.working; i-- > 0;) {
     team.emplace_back([&] { pieces.work_on(count, work); });
   }
-  std::exception_ptr refused;  // by `done`
+  std::exception_ptr refused;  // thrown by `done`
   {
     std::unique_lock lock(pieces.mutex);
     for (bool ends = false; !ends;) {

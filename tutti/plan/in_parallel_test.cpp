@@ -16,15 +16,15 @@ TEST(InParallel, EveryPieceIsDoneOnce) {
   for (const int threads : {0, 1, 3, 40}) {
     for (const size_t count : {0U, 1U, 2U, 100U}) {
       std::vector<std::atomic<int>> times(count);
-      size_t told = 0;
+      size_t reported = 0;
       in_parallel(
           count, threads, [&](size_t piece) { ++times[piece]; },
           [&](size_t finished) {
-            EXPECT_GE(finished, told);
-            told = finished;
+            EXPECT_GE(finished, reported);
+            reported = finished;
           });
       for (const std::atomic<int>& each : times) EXPECT_EQ(each, 1);
-      EXPECT_EQ(told, count) << threads;
+      EXPECT_EQ(reported, count) << threads;
     }
   }
 }
@@ -48,7 +48,7 @@ TEST(InParallel, TheLowestFailureIsThrownAndNothingElseStarts) {
   }
 }
 
-TEST(InParallel, WhoIsToldMayEndIt) {
+TEST(InParallel, TheProgressCallbackCanEndIt) {
   std::atomic<bool> ended = false;
   std::atomic<int> started = 0;
   EXPECT_THROW(in_parallel(

@@ -9,7 +9,7 @@
 namespace tutti::plan {
 namespace {
 
-// Steps of many shares whose errors are just as large as two standard deviations say.
+// Steps of many shares with errors of exactly two standard deviations.
 std::vector<StepError> errors_of(double products, double rest) {
   std::vector<StepError> out;
   for (int tenth = 0; tenth <= 10; ++tenth) {
@@ -20,7 +20,7 @@ std::vector<StepError> errors_of(double products, double rest) {
   return out;
 }
 
-TEST(Interval, TheTwoDeviationsAreRecovered) {
+TEST(Interval, BothDeviationsAreRecovered) {
   EXPECT_NEAR(estimate_rest_ratio(errors_of(0.05, 0.2)), 4, 1e-9);
   EXPECT_NEAR(interval_of(errors_of(0.05, 0.2), 4), 0.05, 1e-12);
   EXPECT_NEAR(error_growth(4, 0.5), std::hypot(0.5, 2), 1e-12);
@@ -28,12 +28,12 @@ TEST(Interval, TheTwoDeviationsAreRecovered) {
   EXPECT_EQ(error_growth(0, 0.3), 1);
 }
 
-TEST(Interval, TheRestIsNeverKnownBetterNorMuchWorse) {
+TEST(Interval, RestRatioIsBounded) {
   EXPECT_EQ(estimate_rest_ratio(errors_of(0.2, 0.05)), 1);
   EXPECT_EQ(estimate_rest_ratio(errors_of(0, 0.2)), 10);
 }
 
-// One row that is off by a factor does not decide.
+// A single outlier does not decide.
 TEST(Interval, FarErrorsCountAsTheAssumedInterval) {
   std::vector<StepError> errors = errors_of(0.05, 0.2);
   errors[2].log_error = 3;
@@ -42,7 +42,7 @@ TEST(Interval, FarErrorsCountAsTheAssumedInterval) {
   EXPECT_DOUBLE_EQ(estimate_rest_ratio(errors), ratio);
 }
 
-TEST(Interval, SharesThatAreAllTheSameTellNothing) {
+TEST(Interval, EqualSharesDetermineNothing) {
   EXPECT_EQ(estimate_rest_ratio({{0.1, 0.7, 1}, {0.2, 0.7, 1}}), 0);
   EXPECT_EQ(estimate_rest_ratio({}), 0);
 }

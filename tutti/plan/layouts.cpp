@@ -32,7 +32,7 @@ std::vector<int64_t> divisors(int64_t n) {
   return out;
 }
 
-// The divisors of n, or the kept value where it divides.
+// The divisors of n, or the kept value if it divides n.
 std::vector<int64_t> axis_values(int64_t n, bool kept, int64_t value) {
   if (!kept) return divisors(n);
   if (n % value == 0) return {value};
@@ -44,7 +44,7 @@ std::string schedule_name(const Mesh& mesh) {
   return spec::name_of(spec::kPipelineNames, mesh.pipeline);
 }
 
-// As spec::validate has it (recipe.cpp), without messages.
+// The rules of spec::validate (recipe.cpp), without messages.
 bool tensor_parallel_divides(const spec::Recipe& recipe, int64_t tp, int64_t cp) {
   const spec::ModelConfig& model = recipe.model;
   const bool kv = model.kv_heads % tp == 0 || tp % model.kv_heads == 0;
@@ -186,7 +186,7 @@ void keep_axis(Kept& kept, const std::string& axis) {
       return;
     }
   }
-  fail(ErrorKind::usage, "--keep: '{}' is no axis; accepted: {}", axis, join(axis_names(), ", "));
+  fail(ErrorKind::usage, "--keep: unknown axis '{}'; accepted: {}", axis, join(axis_names(), ", "));
 }
 
 std::vector<spec::Precision> precisions_of(const catalog::Chip& chip, spec::Precision asked) {
@@ -232,7 +232,7 @@ int64_t layouts_of(const LayoutSpace& space, const Layout& group) {
   if (kept.schedule || kept.vpp || group.recompute.layers > 0) {
     return zeros * static_cast<int64_t>(schedules_of(space, group).size());
   }
-  // 1F1B; zero-bubble; interleaved over what divides.
+  // 1F1B; zero-bubble; interleaved with any divisor.
   const int64_t pp = group.mesh.pp;
   if (pp == 1) return zeros;
   const int64_t micro_batches = space.recipe->batch.global / (group.micro * group.mesh.dp);
@@ -251,7 +251,7 @@ Enumerated for_each_group(const LayoutSpace& space,
   const std::vector<int64_t> micros = axis_values(global, kept.micro, recipe.batch.micro);
   const std::vector<spec::Recompute> recomputes = recomputes_of(space);
   const auto ways = static_cast<int64_t>(recomputes.size() * space.precisions.size());
-  // Micro-batches that divide what each number of data-parallel ranks gets: few of all divisors.
+  // Micro-batches that divide the share of each number of data-parallel ranks: few of all divisors.
   std::map<int64_t, std::vector<int64_t>> fitting;
   const auto micros_of = [&](int64_t dp) -> const std::vector<int64_t>& {
     const auto [found, added] = fitting.try_emplace(dp);

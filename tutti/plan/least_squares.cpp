@@ -15,7 +15,7 @@ double squares(const Vector& values) {
   return sum;
 }
 
-// Solves the n equations a x = b by elimination with pivots; a is row by row.
+// Solves n equations a x = b by elimination with pivoting; a is row-major.
 Vector solve(Vector a, Vector b) {
   const size_t n = b.size();
   for (size_t c = 0; c < n; ++c) {
@@ -53,7 +53,7 @@ Vector fit_least_squares(const std::function<Vector(const Vector&)>& residuals, 
   double best = squares(now);
   double damping = 1e-3;
   for (int round = 0; round < rounds; ++round) {
-    // Columns of the derivative; steps are relative to the range and stay inside it.
+    // Columns of the Jacobian; steps are relative to the range and stay inside it.
     std::vector<Vector> columns(n);
     for (size_t i = 0; i < n; ++i) {
       double step = 1e-6 * std::max(std::abs(at[i]), 1e-3 * (most[i] - least[i]));
@@ -70,7 +70,7 @@ Vector fit_least_squares(const std::function<Vector(const Vector&)>& residuals, 
         for (size_t k = 0; k < now.size(); ++k) normal[i * n + j] += columns[i][k] * columns[j][k];
       }
       for (size_t k = 0; k < now.size(); ++k) slope[i] -= columns[i][k] * now[k];
-      // A variable that presses against its border stays there.
+      // A variable that is pushed against its bound stays there.
       if ((at[i] <= least[i] && slope[i] < 0) || (at[i] >= most[i] && slope[i] > 0)) {
         for (size_t j = 0; j < n; ++j) normal[i * n + j] = normal[j * n + i] = 0;
         slope[i] = 0;

@@ -7,7 +7,7 @@
 namespace tutti::plan {
 namespace {
 
-// y = a exp(-b x) + c of ten exact points.
+// y = a exp(-b x) + c at ten exact points.
 TEST(LeastSquares, FindsTheParametersOfExactData) {
   const auto residuals = [](const std::vector<double>& p) {
     std::vector<double> out;

@@ -24,11 +24,11 @@ std::string fold_of(const PreparedRow& row, LeftOutBy by) {
   return {};
 }
 
-// Errors with one anchor: of every row of a fold by every other layout that was measured with the
-// same software on the same chip generation, as a user measures.
+// Errors with one anchor: of every row of a fold with every other layout that was measured with the
+// same software on the same chip generation, as users measure.
 struct Pair {
   size_t row = 0;
-  double log_error = 0;  // what is left of it
+  double log_error = 0;  // remaining error
 };
 
 enum class Anchors { none, every, nearest };
@@ -38,8 +38,8 @@ struct Fold {
   std::vector<size_t> rows;
   std::vector<MeasuredError> errors;
   std::vector<double> products_shares;  // of each row's step, as predicted
-  std::vector<Pair> anchored;           // by every choice
-  std::vector<Pair> nearest;            // by the nearest
+  std::vector<Pair> anchored;           // with every choice
+  std::vector<Pair> nearest;            // with the nearest
 
   const std::vector<Pair>& pairs(Anchors anchors) const {
     return anchors == Anchors::nearest ? nearest : anchored;
@@ -58,7 +58,7 @@ void anchor_rows(const std::vector<PreparedRow>& rows, const ErrorSpread& spread
       const Correction correction = correction_for(spread, {fold.errors[a]}, error.kind);
       fold.anchored.push_back({i, error.log_error - correction.log_factor});
       const double here = nearness(fold.errors[a].kind, error.kind);
-      if (here <= near || here == 1) continue;  // 1: the same but for a name
+      if (here <= near || here == 1) continue;  // 1: equal except for a name
       near = here;
       nearest = fold.anchored.back();
     }
@@ -66,7 +66,7 @@ void anchor_rows(const std::vector<PreparedRow>& rows, const ErrorSpread& spread
   }
 }
 
-// Of all folds but one: families count by the square root of their rows.
+// Of all folds except one: families are weighted by the square root of their rows.
 std::vector<StepError> errors_without(const std::vector<Fold>& folds, const Fold* left_out,
                                       Anchors anchors) {
   std::vector<StepError> out;
@@ -89,7 +89,7 @@ std::vector<StepError> errors_without(const std::vector<Fold>& folds, const Fold
 }
 
 struct Interval {
-  double products = 0;  // of steps that are products alone
+  double products = 0;  // of steps of products alone
   double rest_ratio = 0;
   bool holds(double log_error, double products_share) const {
     return std::abs(log_error) <= products * error_growth(rest_ratio, products_share);
@@ -134,7 +134,7 @@ LeftOutSummary summarize_fold(const std::vector<Fold>& folds, const Fold& fold) 
   return out;
 }
 
-// Over rows; of anchored figures over the rows of folds that have an anchor.
+// Over rows; anchored figures over the rows of folds that have an anchor.
 LeftOutSummary summarize_all(const std::vector<LeftOutSummary>& folds,
                              const std::vector<Fold>& sources) {
   LeftOutSummary all;
@@ -168,7 +168,7 @@ LeftOutSummary summarize_all(const std::vector<LeftOutSummary>& folds,
   return all;
 }
 
-// Of the groups of the rows marked in `fitted`, those whose sets rows of `fold` will take.
+// Groups of the rows marked in `fitted` whose sets the rows of `fold` will use.
 std::set<std::string> groups_taken(const std::vector<PreparedRow>& rows,
                                    const std::vector<bool>& fitted, const Fold& fold) {
   std::map<std::string, Constants> by_name;
@@ -191,8 +191,8 @@ std::set<std::string> groups_taken(const std::vector<PreparedRow>& rows,
   return taken;
 }
 
-// Fits on the rows of all other folds (`names`, of each row), predicts those of `fold` into
-// `validation` and notes their errors.
+// Fits on the rows of all other folds (`names`, of each row), writes the predictions of the rows of
+// `fold` to `validation` and records their errors.
 void predict_fold(const std::vector<PreparedRow>& rows, LeftOutBy by, const FitOptions& options,
                   const std::vector<std::string>& names, Fold& fold, Validation& validation) {
   std::vector<const PreparedRow*> others;
@@ -210,7 +210,7 @@ void predict_fold(const std::vector<PreparedRow>& rows, LeftOutBy by, const FitO
           rows, fitted, options, nullptr, [](int64_t, int64_t) {}, taken);
     }
   }
-  std::set<std::string> generations;  // where only pooled sets are left
+  std::set<std::string> generations;  // if only pooled sets remain
   for (const size_t i : fold.rows) {
     const std::string& generation = rows[i].system().chip.generation;
     Nearness nearness = Nearness::assumed;

@@ -17,7 +17,7 @@ FitOptions two_rounds() {
   return options;
 }
 
-// The rows of two models under two families of software; those of the second family take `factor`
+// The rows of two models in two families of software; the times of the second family are `factor`
 // times as long, and those of the larger model `larger` times as long again.
 std::string two_families(double factor, const char* first = "one-1", const char* second = "two-1",
                          double larger = 1) {
@@ -41,13 +41,13 @@ std::string two_families(double factor, const char* first = "one-1", const char*
 
 const auto kQuiet = [](int64_t, int64_t) {};
 
-TEST(LeftOut, WhatIsLeftOutIsNotSeen) {
+TEST(LeftOut, HeldOutRowsAreNotUsed) {
   const LeftOut one = leave_out(rows_of(two_families(1)), LeftOutBy::family, two_rounds(), kQuiet);
   const LeftOut other =
       leave_out(rows_of(two_families(1.5)), LeftOutBy::family, two_rounds(), kQuiet);
   ASSERT_EQ(one.validation.rows.size(), 8U);
   EXPECT_EQ(one.folds.front(), "one");
-  // The second family's times are not in what predicts it, but in what predicts the first.
+  // The second family's times do not affect its own prediction, but that of the first.
   EXPECT_EQ(one.validation.rows[4].predicted, other.validation.rows[4].predicted);
   EXPECT_NE(one.validation.rows[0].predicted, other.validation.rows[0].predicted);
   ASSERT_EQ(one.summary.size(), 3U);
@@ -55,8 +55,8 @@ TEST(LeftOut, WhatIsLeftOutIsNotSeen) {
   EXPECT_EQ(one.summary.back().rows, 8);
 }
 
-// A family that is slower as a whole: a measured row of it tells so.
-TEST(LeftOut, AnAnchorRemovesWhatAFamilyShares) {
+// A family that is slower as a whole: a measured row of it shows so.
+TEST(LeftOut, AnchorRemovesTheErrorThatAFamilyShares) {
   const LeftOut out =
       leave_out(rows_of(two_families(1.5)), LeftOutBy::family, two_rounds(), kQuiet);
   const LeftOutSummary& all = out.summary.back();
@@ -69,9 +69,9 @@ TEST(LeftOut, AnAnchorRemovesWhatAFamilyShares) {
             out.spread.own * out.spread.own);
 }
 
-// Of the two models one has the smaller share of products. Where its times are further off, what is
-// stated grows as that share falls; and 80% of the rows are inside of what it grows to.
-TEST(LeftOut, IntervalsGrowWithWhatIsNotProducts) {
+// One of the two models has a smaller share of products. If its errors are larger, the stated
+// interval grows as that share falls; and 80% of the rows are inside it.
+TEST(LeftOut, IntervalsGrowWithTheShareThatIsNotProducts) {
   const auto left_out = [](double factor, double larger) {
     return leave_out(rows_of(two_families(factor, "one-1", "two-1", larger)), LeftOutBy::family,
                      two_rounds(), kQuiet);
@@ -108,8 +108,8 @@ TEST(LeftOut, IsTheSameOnAnyNumberOfThreads) {
   EXPECT_EQ(left_out(1), left_out(4));
 }
 
-// What is not asked for is not fitted, and changes nothing of what is.
-TEST(LeftOut, OnlyGroupsThatAreWantedAreFitted) {
+// Groups that are not requested are not fitted, and do not change the requested ones.
+TEST(LeftOut, OnlyRequestedGroupsAreFitted) {
   const std::vector<PreparedRow> rows = rows_of(two_families(1.2, "one-1", "one-2"));
   const std::vector<bool> all(rows.size(), true);
   const auto both = fit_groups(rows, all, two_rounds(), nullptr, kQuiet);
@@ -144,7 +144,7 @@ TEST(LeftOut, AnchorsCorrectTimesAndRatesAlike) {
   EXPECT_NEAR(1 + validation.rows[0].error, factor * (1 + before.rows[0].error), 1e-9);
 }
 
-// A precision that nobody states is inferred by a rule or refused, never 16 bits by silence.
+// A precision that is not stated is inferred by a rule or refused, never silently 16 bits.
 TEST(LeftOut, APrecisionIsStatedOrInferred) {
   std::string csv = kTwoModels;
   for (size_t at; (at = csv.find(",fp16,")) != std::string::npos;) csv.replace(at, 6, ",,");

@@ -1,4 +1,4 @@
-// What left_out.h found, for people and for scripts.
+// Text and JSON of left_out.h.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ std::string format_releases(const ReleaseSpread& spread) {
   if (spread.pairs == 0) return "no layout was measured with two releases of one software\n";
   return fmt::format(
       "{} pairs of releases of one software on one layout differ by {:.1f}% on average, {:.1f}% at "
-      "most: who is not told the release is off by half of that at least\n",
+      "most: a prediction that ignores the release has at least half of that error\n",
       spread.pairs, 100 * std::expm1(spread.mean), 100 * std::expm1(spread.worst));
 }
 

@@ -17,14 +17,14 @@ namespace {
 
 int64_t whole(const CsvTable& table, size_t row, std::string_view name, int64_t fallback) {
   const double value = table.number(row, name, static_cast<double>(fallback));
-  constexpr double kMost = 1e15;  // exact as a double
+  constexpr double kMost = 1e15;  // exact in a double
   if (!(std::abs(value) <= kMost) || value != std::floor(value)) {
     fail(ErrorKind::unsupported, "{}: {} is not a whole number", name, table.field(row, name));
   }
   return static_cast<int64_t>(value);
 }
 
-// Of an axis of the mesh.
+// Size of an axis of the mesh.
 int64_t ranks_of(const CsvTable& table, size_t row, std::string_view name, int64_t fallback) {
   const int64_t ranks = whole(table, row, name, fallback);
   if (ranks < 1) fail(ErrorKind::unsupported, "{}: {} is below 1", name, ranks);
@@ -36,8 +36,8 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Families whose sizes a row does not hold in full; empty: the row has them. Letters and digits of
-// the name decide: "GPT OSS 120B" is gpt-oss-120b.
+// Families whose sizes a row does not contain in full; empty: the row does. Compares letters and
+// digits of the name: "GPT OSS 120B" is gpt-oss-120b.
 std::string preset_of(const std::string& name) {
   static const std::vector<std::pair<std::string, std::string>> presets = {
       {"deepseekv2", "deepseek-v2"},    {"deepseek", "deepseek-v3"},
@@ -54,7 +54,7 @@ std::string preset_of(const std::string& name) {
   return {};
 }
 
-// The family decides what the sizes of a row leave open.
+// The family supplies the sizes that a row omits.
 spec::ModelConfig model_of(const CsvTable& table, size_t row, int64_t dense_layers,
                            const std::string& models_folder) {
   const std::string name = lower(table.field(row, "model"));
@@ -171,7 +171,7 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
     }
   }
   if (half) recipe.recompute.layers = std::max<int64_t>(1, recipe.model.layers / mesh.pp / 2);
-  // MFU of Megatron before 2024 counts the whole square.
+  // MFU of Megatron before 2024 counts the full square of attention.
   out.square_flops = source != nullptr && !source->flops.empty()
                          ? source->flops == "square"
                          : out.note.find("non-causal") != std::string::npos ||
@@ -181,7 +181,7 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   spec::validate(recipe);
 }
 
-// "GPU=value, GPU=value"; empty where the entry has no such text.
+// "GPU=value, GPU=value"; empty if the entry has no such text.
 std::vector<std::pair<std::string, std::string>> pairs_of(const catalog::Entry& entry,
                                                           const std::string& name) {
   std::vector<std::pair<std::string, std::string>> pairs;
@@ -197,7 +197,7 @@ std::vector<std::pair<std::string, std::string>> pairs_of(const catalog::Entry& 
   return pairs;
 }
 
-// The items of a text of the entry, separated by `separator`; empty where it has no such text.
+// The items of a text of the entry, separated by `separator`; empty if it has no such text.
 std::vector<std::string> list_of(const catalog::Entry& entry, const std::string& name,
                                  char separator) {
   std::vector<std::string> list;
@@ -264,7 +264,7 @@ std::string system_of(const MeasurementSource* source, const std::string& gpu,
     const catalog::System* first = nullptr;
     for (const catalog::System& system : catalog.systems) {
       if (system.chip.name != chip.name) continue;
-      // The source's own choice for the chip under another name.
+      // The source's own system for another alias of the chip.
       if (source != nullptr &&
           std::any_of(source->systems.begin(), source->systems.end(),
                       [&](const auto& pair) { return pair.second == system.name; })) {

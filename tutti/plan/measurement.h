@@ -2,8 +2,8 @@
 //
 // Columns: source, model, params_b, layers, hidden, heads, kv_heads, ffn, vocab, seq, global_batch,
 // micro_batch (sequences), tp, pp, vpp, cp, dp, ep, zero, gpus, gpu_type, precision, recompute,
-// metric, value, note; further ones are ignored, absent ones are empty. Optional columns `system`,
-// `software` and `profile` say what the catalog's sources (kind `source`) say otherwise.
+// metric, value, note; further ones are ignored, absent ones are empty. The optional columns
+// `system`, `software` and `profile` override the catalog's sources (kind `source`).
 #pragma once
 
 #include <map>
@@ -19,63 +19,63 @@
 
 namespace tutti::plan {
 
-// Who measured with what: an entry of kind source, matched by the beginning of the row's source.
-// Texts prefix, software, profile, systems; where wanted
-//   notes       separated by ';': the entry is of rows whose note begins with one of these (a
-//   source
-//               that measured several programs has an entry for each)
-//   gpus        separated by ',': the entry is of these GPU types alone
-//   flops       square: its FLOPs count the whole square of attention; causal
+// A source of measurements: an entry of kind source, matched by the beginning of the row's source.
+// Texts prefix, software, profile, systems; optional
+//   notes       separated by ';': the entry applies to rows whose note begins with one of these (a
+//               source that measured several programs has an entry for each)
+//   gpus        separated by ',': the entry applies to these GPU types only
+//   flops       square: its FLOPs count the full square of attention; causal
 //   recompute, recomputed_layers, precision, adapter_profile
 // quantities first_dense_count, virtual_stages_count, micro_batches_per_stage_count and any of
-// constant_table(), such as dp_overlap_ratio (0 where gradients are not overlapped): what a release
-// is known to do without rows of its own.
+// constant_table(), such as dp_overlap_ratio (0 if gradients are not overlapped): known properties
+// of a release without rows of its own.
 struct MeasurementSource {
   std::string prefix;
   std::vector<std::string> notes;  // empty: of any row
   std::vector<std::string> gpus;   // empty: of any GPU type
   std::string software;
   std::string profile;
-  std::string adapter_profile;  // of rows that train adapters; else as `profile`
-  std::string precision;        // of rows that leave it empty
-  std::string flops;            // "square" or "causal"; empty: as the row says
+  std::string adapter_profile;  // of rows that train adapters; else like `profile`
+  std::string precision;        // of rows without a precision
+  std::string flops;            // "square" or "causal"; empty: stated by the row
   // "GPU type=system" pairs; a row's gpu_type selects the system.
   std::vector<std::pair<std::string, std::string>> systems;
-  std::string recompute;  // of rows that leave it empty
-  // GPU types whose runs recompute so many layers in full.
+  std::string recompute;  // of rows without one
+  // Number of layers that runs on a GPU type recompute in full.
   std::vector<std::pair<std::string, int64_t>> recomputed_layers;
-  int64_t dense_layers = -1;   // first layers without experts, of cut-down models; -1: as is
-  int64_t virtual_stages = 0;  // of rows that leave it empty; 0: to be searched
-  // Into how many times pp a batch is cut, of rows with pp > 1 that leave micro_batch empty; 0: to
-  // be searched.
+  int64_t dense_layers =
+      -1;  // first layers without experts, of cut-down models; -1: as in the model
+  int64_t virtual_stages = 0;  // of rows without a number; 0: searched
+  // Micro-batches of a batch as a multiple of pp, for rows with pp > 1 and an empty micro_batch; 0:
+  // searched.
   int64_t micro_batches_per_stage = 0;
-  std::map<Constant, double> stated;  // constants that follow from how it says it ran
-  std::string origin;                 // path it was read from
-  size_t folder = 0;                  // number of the catalog folder it was read from
+  std::map<Constant, double> stated;  // constants that follow from its stated settings
+  std::string origin;                 // path of its file
+  size_t folder = 0;                  // number of its catalog folder
 };
-// An entry of a later folder replaces one of the same name. Throws as catalog::load_kind, and usage
-// for a text or a quantity that a source does not have.
+// An entry of a later folder replaces one of the same name. Throws like catalog::load_kind, and
+// usage for an unknown text or quantity of a source.
 std::vector<MeasurementSource> load_sources(FileSystem& files,
                                             const std::vector<std::string>& folders);
-// Of those whose prefix `name` begins with, the ones of the last folder (a user's stand before
-// ours, however general they are); of these the one with the longest prefix, of equal ones one that
-// names `note` or `gpu`, best both, of these the last; nullptr: none.
+// The source of `name`. Among entries whose prefix `name` begins with, those of the last folder win
+// (so a user's entries come before ours, however general they are); among these the longest prefix,
+// then an entry that matches `note` or `gpu`, best both, then the last; nullptr: none.
 const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources,
                                    const std::string& name, const std::string& note = {},
                                    const std::string& gpu = {});
-// The system that the source says for that GPU; else, of the chip that the GPU is an alias of, one
-// that the source uses, or the first by name. Throws unsupported where no chip is known by it.
+// The source's system for that GPU; else, for the chip with that alias, a system that the source
+// uses, or the first by name. Throws unsupported if no chip has that alias.
 std::string system_of(const MeasurementSource* source, const std::string& gpu,
                       const catalog::Catalog& catalog);
-// As tables write it, in any case: bf16 and fp16, fp8 and its kinds (FP8-CS), MXFP8, NVFP4. Throws
-// unsupported for others.
+// Precisions as tables write them, in any case: bf16 and fp16, fp8 and its variants (FP8-CS),
+// MXFP8, NVFP4. Throws unsupported for others.
 spec::Precision published_precision(const std::string& text);
-// The same of a row on `chip`; empty leaves 16 bits on a chip that has no products in fewer, which
-// `inferred` then says, and throws unsupported on others.
+// The same for a row on `chip`; empty means 16 bits on a chip without narrower products, which is
+// reported in `inferred`, and throws unsupported on other chips.
 spec::Precision published_precision(const std::string& text, const catalog::Chip& chip,
                                     std::string& inferred);
 
-// Throws unsupported where nothing can be compared with it: absent (0), not finite, zero or below.
+// Throws unsupported if nothing can be compared with it: absent (0), not finite, zero or below.
 void check_measured(double value);
 
 struct Measurement {
@@ -85,17 +85,17 @@ struct Measurement {
   double value = 0;
   std::string note;
   int line = 0;
-  std::string unpredictable;  // why not, when it cannot be; the rest is then not filled
+  std::string unpredictable;  // the reason if it cannot be predicted; the rest is then empty
 
   std::string system;
   std::string software;
   spec::Profile profile;
   std::map<Constant, double> stated;
-  bool square_flops = false;      // published FLOPs count the whole square of attention
+  bool square_flops = false;      // published FLOPs count the full square of attention
   bool recompute_stated = true;   // by the row or its source
-  std::string inferred;           // what a rule filled in, for people; empty: nothing
+  std::string inferred;           // values that a rule filled in, for display; empty: none
   spec::Recipe recipe;            // resolved; unknown sizes have their defaults
-  std::vector<std::string> free;  // "micro_batch", "vpp", "layout": not published, to be searched
+  std::vector<std::string> free;  // "micro_batch", "vpp", "layout": unpublished, to be searched
   struct {                        // of a whole run (metric run_minutes)
     double steps = 0;
     double evaluations = 0;

@@ -13,7 +13,7 @@
 namespace tutti::plan {
 namespace {
 
-// What a benchmark trains and how often it evaluates (training_rules.adoc of
+// The model of a benchmark and its evaluation interval (training_rules.adoc of
 // mlcommons/training_policies; catalog/benchmarks).
 struct Task {
   const char* benchmark;
@@ -23,7 +23,7 @@ struct Task {
   int64_t lora_rank;
   int64_t evaluation_samples;  // full sequences
   double interval_samples;
-  double skipped_share;  // evaluations left out at first: share * batch + 2, where above 0
+  double skipped_share;  // skipped first evaluations: share * batch + 2, if above 0
 };
 constexpr Task kTasks[] = {
     // 24,567 examples are 11,590,004 tokens: 5,659 sequences when packed.
@@ -37,7 +37,7 @@ int64_t whole(const CsvTable& table, size_t row, std::string_view name) {
   return static_cast<int64_t>(table.number(row, name, 0));
 }
 
-// Before scaling: column raw_minutes, or "... (raw 10.94 min)" in the source.
+// Minutes before scaling: column raw_minutes, or "... (raw 10.94 min)" in the source.
 double raw_minutes(const CsvTable& table, size_t row) {
   const std::string& source = table.field(row, "source");
   const size_t at = source.find("(raw ");
@@ -45,7 +45,7 @@ double raw_minutes(const CsvTable& table, size_t row) {
   return table.number(row, "raw_minutes", table.number(row, "minutes", 0));
 }
 
-// A row of the same benchmark, round and machine that has a layout.
+// A row with the same benchmark, round and machine that has a layout.
 std::optional<size_t> row_with_layout(const CsvTable& table, size_t row) {
   if (!table.field(row, "tp").empty()) return row;
   for (size_t other = 0; other < table.rows.size(); ++other) {
@@ -61,7 +61,8 @@ std::optional<size_t> row_with_layout(const CsvTable& table, size_t row) {
   return std::nullopt;
 }
 
-// Of a row that states no precision: what all others of the benchmark, round and accelerator state.
+// For rows without a precision: the one that all others of the benchmark, round and accelerator
+// have.
 std::string usual_precision(const CsvTable& table, size_t row) {
   std::string usual;
   for (size_t other = 0; other < table.rows.size(); ++other) {
@@ -110,8 +111,8 @@ void describe_row(const CsvTable& table, size_t row, const std::vector<Measureme
     }
     const spec::Precision usual = published_precision(text, chip, out.inferred);
     if (!out.inferred.empty() && catalog::product_flops(chip, usual) <= 0) {
-      fail(ErrorKind::unsupported,
-           "its precision is not published; {} has not the {} of the others", chip.name, text);
+      fail(ErrorKind::unsupported, "its precision is not published; {} lacks the {} of the others",
+           chip.name, text);
     }
     return usual;
   };

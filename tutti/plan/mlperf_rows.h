@@ -1,17 +1,16 @@
-// MLPerf Training results as measurements: a run of a known model and batch to its target, timed
-// whole, so that evaluations count.
+// MLPerf Training results as measurements: a run of a known model and batch to its target, timed as
+// a whole, so that evaluations count.
 //
 // A table with the columns round, benchmark, accelerator, num_accelerators, global_batch,
 // micro_batch, tp, pp, cp, dp, precision, minutes, samples_to_target, source. The metric is
 // run_minutes, as logged: before the scaling of results that converged faster than the reference
 // (column raw_minutes, or "(raw 10.94 min)" in `source`). Virtual stages were not published and are
-// searched; so is a whole layout, unless another row of the same benchmark, round, accelerators and
-// number tells it.
+// searched; so is the whole layout, unless another row with the same benchmark, round, accelerator
+// and number of accelerators has one.
 //
-// Software, profiles and precisions that a row leaves open come from the catalog's sources, whose
-// prefix is the beginning of the row's source ("training_results_v4.0"); rows of no source have
-// profile megatron-te, or nemo-lora where adapters are trained. Systems as system_of
-// (measurement.h) finds them.
+// Software, profile and precision that a row omits come from the catalog's sources, whose prefix is
+// the beginning of the row's source ("training_results_v4.0"); rows without a source have profile
+// megatron-te, or nemo-lora if they train adapters. Systems are found by system_of (measurement.h).
 #pragma once
 
 #include <string>

@@ -38,7 +38,7 @@ TEST(MlperfRows, RunIsStepsAndEvaluations) {
   EXPECT_NEAR(prepared.predict(constants), 2 * rows.front().predict(constants), 1e-9);
 }
 
-TEST(MlperfRows, LayoutComesFromALikeRowOrIsSearched) {
+TEST(MlperfRows, LayoutComesFromASimilarRowOrIsSearched) {
   const std::string like =
       "v5.0,llama2_70b_lora,N,nyx,B200-SXM-180GB,8,1,8,1,1,1,1,8,FP8,11.3,3168,"
       "training_results_v5.0:N\n";
@@ -54,7 +54,7 @@ TEST(MlperfRows, LayoutComesFromALikeRowOrIsSearched) {
   EXPECT_GT(alone[0].predict(assumed_constants()), 0);
 }
 
-TEST(MlperfRows, WhatCannotBePredictedSaysWhy) {
+TEST(MlperfRows, UnpredictableRowsHaveAReason) {
   const std::vector<PreparedRow> rows = rows_of(
       kHeader +
       "v3.1,gpt3,G,c,TPU-v5e,4096,1024,2048,,,,,,,44.6,589824,training_results_v3.1:G\n"
@@ -71,8 +71,8 @@ TEST(MlperfRows, WhatCannotBePredictedSaysWhy) {
   EXPECT_NE(rows[4].measurement().unpredictable.find("value is missing"), std::string::npos);
 }
 
-// Rows of a source that nobody described, chips under their marketing names, formats of 4 bits and
-// every benchmark: all are used.
+// Rows of an unknown source, chips under their marketing names, 4-bit formats and every benchmark
+// are all used.
 TEST(MlperfRows, EveryKnownChipModelAndPrecisionIsUsed) {
   const std::vector<PreparedRow> rows = rows_of(
       kHeader +
@@ -105,7 +105,7 @@ TEST(MlperfRows, EveryKnownChipModelAndPrecisionIsUsed) {
       << format_validation(validation, false);
 }
 
-TEST(MlperfRows, MinutesAsLoggedMayHaveAColumn) {
+TEST(MlperfRows, LoggedMinutesCanHaveAColumn) {
   std::string header = kHeader;
   header.replace(header.find("minutes,"), 8, "minutes,raw_minutes,");
   const std::vector<PreparedRow> rows =
@@ -117,8 +117,8 @@ TEST(MlperfRows, MinutesAsLoggedMayHaveAColumn) {
   EXPECT_DOUBLE_EQ(rows[0].measurement().value, 9.5);
 }
 
-// An entry for some GPU types stands before one for all.
-TEST(MlperfRows, ASourceMayBeOfSomeGpus) {
+// An entry for some GPU types comes before one for all.
+TEST(MlperfRows, SourceCanApplyToSomeGpus) {
   const std::vector<MeasurementSource> sources =
       load_sources(posix_file_system(), {catalog_folder()});
   const auto host = [&](const char* gpu) {
@@ -136,7 +136,7 @@ TEST(MlperfRows, ASourceMayBeOfSomeGpus) {
   EXPECT_EQ(attention("attn_impl flash; FSDP", "H100-SXM-80GB"), 0.34);
 }
 
-// A user's entry of the same name replaces ours, one of the same beginning stands before it.
+// A user's entry of the same name replaces ours; one with the same prefix comes before it.
 TEST(MlperfRows, OwnSourcesWin) {
   const auto entry = [](const char* name, const char* software) {
     return std::string("kind: source\nname: ") + name +
@@ -161,8 +161,9 @@ TEST(MlperfRows, OwnSourcesWin) {
   }
 }
 
-// Also before ours of a single GPU type or a longer beginning; what an entry does not have is said.
-TEST(MlperfRows, AnOwnGeneralSourceWinsAndItsTextsAreKnown) {
+// Also before ours for a single GPU type or with a longer prefix; unknown texts of an entry are
+// reported.
+TEST(MlperfRows, OwnGeneralSourceWinsAndUnknownTextsAreReported) {
   const auto own = [](const char* more) {
     MemoryFileSystem files;
     files.create_directories("/shipped/sources");

@@ -10,7 +10,7 @@ namespace tutti::plan {
 namespace {
 
 constexpr const char* kHostLink = "host_link_gigabytes_per_second";
-// Of a link's bandwidth, what large copies reach beside the headers of packets: assumed.
+// Share of a link's bandwidth that large copies reach, after packet headers: assumed.
 constexpr double kLinkRatio = 0.85;
 
 double link_bytes_per_second(const catalog::Chip& chip) {
@@ -19,11 +19,11 @@ double link_bytes_per_second(const catalog::Chip& chip) {
   fail(
       ErrorKind::unsupported,
       "offload: the catalog does not say how fast {} reaches its host; add {} to its entry of kind "
-      "chip, or drop offload",
+      "chip, or remove offload",
       chip.name, kHostLink);
 }
 
-// Of the layers that a micro-batch has on the rank, those that leave and that arrive.
+// Of a micro-batch's layers on the rank, those that are copied out and those that are copied in.
 struct Shares {
   double leaving = 0;
   double arriving = 0;

@@ -18,8 +18,8 @@ spec::Recipe with(const std::string& offload) {
   return recipe_of("llama3.1-8b", overrides);
 }
 
-// Bytes over the link, what it reaches of its 64 GB/s, and what hides them.
-TEST(OffloadCost, IsWhatNothingHides) {
+// Bytes over the link, the share of its 64 GB/s that copies reach, and the work that hides them.
+TEST(OffloadCost, CountsExposedCopiesOnly) {
   const catalog::Chip& chip = shipped().system("dgx-h100").chip;
   const spec::Recipe recipe = with("{optimizer: true, activations: all}");
   const spec::MemoryMap map = spec::memory_map(recipe);
@@ -31,7 +31,7 @@ TEST(OffloadCost, IsWhatNothingHides) {
   const OffloadSeconds alone = price_offload(recipe, 0, map, chip, {});
   EXPECT_DOUBLE_EQ(alone.state, state);
   EXPECT_DOUBLE_EQ(alone.activations, 2 * activations);
-  // 30 of 32 layers leave.
+  // 30 of 32 layers are offloaded.
   const OffloadSeconds partly =
       price_offload(recipe, 0, map, chip,
                     {.forward = 0.5 * activations, .backward = 9 * activations, .update = 1});

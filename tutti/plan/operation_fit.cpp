@@ -17,7 +17,7 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// Fits `variables` of `constants` to the groups that `use` takes.
+// Fits `variables` of `constants` to the groups that `use` accepts.
 void fit_variables(const FitContext& context, const std::vector<OpGroup>& groups,
                    const std::vector<Constant>& variables,
                    const std::function<bool(const OpGroup&)>& use, Constants& constants) {
@@ -53,7 +53,7 @@ void fit_variables(const FitContext& context, const std::vector<OpGroup>& groups
 const std::vector<Constant> kProductVariables = {Constant::gemm_ratio, Constant::gemm_side_count,
                                                  Constant::gemm_depth_count};
 
-// The weighted mean of what the groups named `name` reach of the peak.
+// The weighted mean share of the peak that the groups named `name` reach.
 void fit_one_attention(const FitContext& context, const std::vector<OpGroup>& groups,
                        const char* name, Constant ratio, Constants& constants) {
   double sum = 0;
@@ -96,7 +96,7 @@ std::vector<OpGroup> group_operations(const RunTrace& trace) {
     group.op.bytes = member.first->bytes;
     group.seconds = mean(member.seconds);
     group.calls_per_step = static_cast<double>(member.seconds.size()) / steps;
-    if (!(group.seconds > 0)) continue;  // shorter than the clock's resolution
+    if (!(group.seconds > 0)) continue;  // below the clock's resolution
     total += group.seconds * group.calls_per_step;
     groups.push_back(std::move(group));
   }
@@ -123,7 +123,7 @@ void fit_attention(const FitContext& context, const std::vector<OpGroup>& groups
                     constants);
 }
 
-// Bytes per second of each operation that moves memory, as a share of the bandwidth.
+// Bytes per second of each memory-bound operation, as a share of the bandwidth.
 void fit_memory(const FitContext& context, const std::vector<OpGroup>& groups,
                 Constants& constants) {
   const double launch = constants[Constant::launch_microseconds] * 1e-6;

@@ -1,5 +1,5 @@
-// Recorded operations grouped, and the constants of cost.h fitted to each model of cost: the parts
-// of calibrate.h.
+// Groups recorded operations and fits the constants of cost.h to each cost model: the parts of
+// calibrate.h.
 #pragma once
 
 #include <functional>
@@ -11,12 +11,12 @@
 
 namespace tutti::plan {
 
-// Operations of the same name, sizes and bytes. `op.name` points into `name`: groups are not
-// copied.
+// Operations with the same name, sizes and bytes. `op.name` points into `name`, so groups must not
+// be copied.
 struct OpGroup {
   spec::Op op;
   std::string name;
-  double seconds = 0;  // of a call, the mean
+  double seconds = 0;  // mean per call
   double share = 0;    // of all operations' time
   double calls_per_step = 0;
 };
@@ -32,7 +32,7 @@ struct FitContext {
   }
 };
 
-// gemm_ratio, gemm_side_count and gemm_depth_count, by the products that `use` takes.
+// gemm_ratio, gemm_side_count and gemm_depth_count, from the products that `use` accepts.
 void fit_products(const FitContext& context, const std::vector<OpGroup>& groups,
                   const std::function<bool(const OpGroup&)>& use, Constants& constants);
 
@@ -40,12 +40,12 @@ void fit_products(const FitContext& context, const std::vector<OpGroup>& groups,
 void fit_attention(const FitContext& context, const std::vector<OpGroup>& groups,
                    Constants& constants);
 
-// The share of the bandwidth of every operation that moves memory.
+// The share of the bandwidth of every memory-bound operation.
 void fit_memory(const FitContext& context, const std::vector<OpGroup>& groups,
                 Constants& constants);
 
-// What the products' predicted times are to be divided by, on the weighted mean of their
-// logarithms, to be the recorded ones. 1 where there is none.
+// The divisor of the products' predicted times that makes them equal to the recorded ones in the
+// weighted mean of their logarithms. 1 if there are none.
 double products_ratio(const FitContext& context, const std::vector<OpGroup>& groups,
                       const Constants& constants);
 

@@ -10,7 +10,7 @@
 namespace tutti::plan {
 namespace {
 
-// Of the layers, those whose forward pass is done twice.
+// Share of the layers whose forward pass is recomputed.
 double repeated_share(const spec::Recipe& recipe) {
   if (recipe.recompute.mode != spec::RecomputeMode::full) return 0;
   if (recipe.recompute.layers == 0) return 1;
@@ -106,7 +106,7 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   const int64_t micro_batches = recipe.batch.global / (recipe.batch.micro * mesh.dp);
   const double pipeline = simulator_.seconds(mesh, micro_batches, passes);
 
-  // The pipeline rank with most work carries the split.
+  // The busiest pipeline rank supplies the split.
   StepPrediction out;
   double most = -1;
   size_t busiest = 0;
@@ -126,7 +126,7 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   const double times = real(micro_batches);
   double forward_window = 0;
   double backward_window = 0;
-  double inside = 0;  // of the rank's passes
+  double inside = 0;  // the rank's passes
   for (size_t g = busiest; g < passes.size(); g += static_cast<size_t>(mesh.pp)) {
     const StageSeconds& stage = pricing.stages[g];
     Split& split = out.split;
@@ -154,7 +154,7 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   inside += out.split.pp;
   out.split.bubble = std::max(0.0, pipeline - inside);
 
-  // Gradients and weights of the step: hidden behind the passes that make or need them.
+  // Gradients and weights of the step: hidden behind the passes that produce or need them.
   const RankSeconds& rank = pricing.ranks[busiest];
   const double usable = constants_[Constant::dp_overlap_ratio];
   const int64_t zero = traffic_zero(mesh, profile);
@@ -192,7 +192,7 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   const double peak = catalog::product_flops(chip, recipe.precision);
   const int64_t sequence = recipe.batch.sequence;
   const double causal = spec::model_flops_per_token(recipe);
-  // The whole square of attention is what twice the sequence has of its causal half.
+  // The full square of attention is the causal half of twice the sequence.
   const double square = spec::model_flops(recipe, 1, 2 * sequence);
   const double again =
       spec::flops_per_token(recipe.model, sequence, spec::FlopConvention::hardware) -
@@ -210,7 +210,7 @@ std::vector<int64_t> memory_stages(const spec::Recipe& recipe) {
   const spec::Mesh& mesh = recipe.parallel;
   const int64_t dense =
       recipe.model.moe.experts > 0 ? recipe.model.moe.first_dense_layers : recipe.model.layers;
-  // Layers of either sort that virtual stage `g` has.
+  // Number of dense and of routed layers in virtual stage `g`.
   const auto sorts = [&](int64_t g) {
     const spec::LayerRange range = spec::stage_layers(mesh, recipe.model.layers, g);
     const int64_t plain = std::clamp<int64_t>(dense - range.first, 0, range.count);

@@ -1,5 +1,5 @@
-// How long a step takes and what limits it, for one recipe on one system: the same spec values
-// that the trainer executes, priced.
+// The duration of a step and what limits it, for one recipe on one system: prices the same spec
+// values that the trainer executes.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace tutti::plan {
 
-// Where a step's time goes on its busiest pipeline rank; the parts add up to the step.
+// The time of a step by cause, on its busiest pipeline rank; the parts sum to the step.
 struct Split {
   double products = 0;  // GEMM and attention
   double memory = 0;    // bandwidth-bound operations
@@ -33,10 +33,10 @@ struct Split {
   }
 };
 
-// What products take of a step, with what is recomputed; 1 of an empty step.
+// The share of products in a step, including recomputed ones; 1 for an empty step.
 double products_share(const Split& split);
 
-// The parts by name: `key` for scripts, `label` for people.
+// The parts by name: `key` for scripts, `label` for display.
 struct SplitPart {
   const char* key;
   const char* label;
@@ -46,17 +46,17 @@ const std::array<SplitPart, 12>& split_parts();
 
 struct StepPrediction {
   double step_seconds = 0;
-  double forward_seconds = 0;  // of its pipeline: what evaluating as many samples takes
+  double forward_seconds = 0;  // of its pipeline: the time to evaluate as many samples
   Split split;
   double tokens_per_second_per_chip = 0;
   double model_flops_per_second_per_chip = 0;  // convention causal
   // Of the chip's dense peak in the recipe's precision, by the three conventions of
-  // spec/model/flops.h; the last counts a forward pass twice where the recipe does it twice.
+  // spec/model/flops.h; the last counts a second forward pass if the recipe recomputes it.
   double mfu_causal = 0;
   double mfu_square = 0;
   double hardware_utilisation = 0;
   const char* bottleneck = "";  // the largest part of `split`
-  // Of split.dp and split.pp, what lies before and after the pipeline's passes.
+  // The parts of split.dp and split.pp before and after the pipeline's passes.
   double forward_seconds_per_micro_batch = 0;  // of the slowest pipeline rank
   double gather_seconds = 0;                   // weights
   double reduce_seconds = 0;                   // gradients, tied embeddings included
@@ -64,13 +64,13 @@ struct StepPrediction {
 
 class Predictor {
  public:
-  // `simulator` may be shared by predictors that take turns.
+  // Predictors may share a `simulator`, but not at the same time.
   Predictor(const catalog::System& system, const Constants& constants, PipelineSimulator& simulator)
       : system_(system), constants_(constants), simulator_(simulator) {}
 
-  // `recipe` is resolved and valid. Throws unsupported where the chip lacks its precision.
+  // `recipe` is resolved and valid. Throws unsupported if the chip lacks its precision.
   StepPrediction step(const spec::Recipe& recipe, const spec::Profile& profile);
-  // `program` was made of `recipe`.
+  // `program` was built from `recipe`.
   StepPrediction step(const spec::Recipe& recipe, const spec::Program& program);
 
   const catalog::System& system() const { return system_; }
@@ -82,15 +82,16 @@ class Predictor {
   PipelineSimulator& simulator_;
 };
 
-// Traffic of `alone` seconds beside `window` seconds of work of which `usable` can hide it.
+// The part of traffic of `alone` seconds that `window` seconds of work do not hide, of which the
+// share `usable` can.
 inline double exposed_seconds(double alone, double window, double usable) {
   return alone > window * usable ? alone - window * usable : 0;
 }
 
-// Of a rank's weights or gradients, `alone` seconds over all its chunks, beside the passes of one
+// For a rank's weights or gradients: `alone` seconds over all its chunks, during the passes of one
 // micro-batch through them, `window` seconds. Without virtual stages only these can hide it. With
 // them a chunk ends (begins) pp micro-batches before the next, and only the last one's share has
-// nothing but its own pass to hide behind.
+// just its own pass to hide behind.
 inline double exposed_traffic(const spec::Mesh& mesh, double alone, double window, double usable) {
   if (mesh.vpp == 1) return exposed_seconds(alone, window, usable);
   const auto chunks = static_cast<double>(mesh.vpp);
@@ -99,40 +100,41 @@ inline double exposed_traffic(const spec::Mesh& mesh, double alone, double windo
                   exposed_seconds(alone, window, usable) / chunks);
 }
 
-// The ZeRO stage whose weight traffic a run has. Programs that pipeline micro-batches through FSDP
-// keep gathered weights and unreduced gradients until the last of them, so that stages 2 and 3 move
-// as much as stage 1: Llama 3 (section 3.3.2: no resharding after the forward pass), PyTorch
-// (torchtitan: reshard_after_forward "default" with pipelining). Tutti itself moves them each time.
+// The ZeRO stage whose weight traffic a run has. Programs that pipeline micro-batches with FSDP
+// keep gathered weights and unreduced gradients until the last micro-batch, so that stages 2 and 3
+// move as much as stage 1: Llama 3 (section 3.3.2: no resharding after the forward pass), PyTorch
+// (torchtitan: reshard_after_forward "default" with pipelining). Tutti itself moves them in every
+// micro-batch.
 int64_t traffic_zero(const spec::Mesh& mesh, const spec::Profile& profile);
 
-// `pass` with the weight traffic of its chunk that nothing hides: stage 3 of traffic_zero gathers
-// weights for every pass, 2 and 3 reduce gradients after every micro-batch.
+// `pass` plus the exposed weight traffic of its chunk: stage 3 of traffic_zero gathers weights for
+// every pass, stages 2 and 3 reduce gradients after every micro-batch.
 PassSeconds with_weight_traffic(PassSeconds pass, int64_t zero, double chunk_gather,
                                 double chunk_reduce, const Constants& constants);
 
-// What the host and stragglers add to `work` seconds of a step on `ranks`.
+// The time that the host and stragglers add to `work` seconds of a step on `ranks`.
 double host_seconds(double work, int64_t ranks, const Constants& constants);
 
-// The passes as the simulator takes them: exposed ZeRO-3 traffic inside.
+// The passes for the simulator, including exposed ZeRO-3 traffic.
 std::vector<PassSeconds> pass_seconds(const Pricing& pricing, const spec::Recipe& recipe,
                                       const spec::Profile& profile, const Constants& constants);
 
-// `profile`; where it is Tutti's own, as the trainer takes it for the recipe's device
+// `profile`; if it is Tutti's own, the one that the trainer uses on the recipe's device
 // (spec::tutti_profile_on) with the memory of `chip`.
 spec::Profile profile_on(const spec::Profile& profile, const spec::Recipe& recipe,
                          const catalog::Chip& chip);
 
-// What the fullest rank needs of the chip's memory: MemoryMap under the profile times the
-// allocator's reserve, and what its process holds besides.
+// The memory of the fullest rank: MemoryMap under the profile times the allocator's reserve, plus
+// the memory of its process.
 struct MemoryPrediction {
   double bytes = 0;            // of the fullest rank, with reserve and process
-  double allocated_bytes = 0;  // without
+  double allocated_bytes = 0;  // without them
   int64_t stage = 0;
   std::vector<std::pair<std::string, double>> kinds;  // arena name, bytes
   bool fits = false;
 };
-// The pipeline ranks among which the fullest is: of neighbours with the same sorts and numbers of
-// layers the first holds most, because fewer micro-batches are in flight on those after it.
+// The pipeline ranks that include the fullest one: among neighbours with equal kinds and numbers of
+// layers the first holds most, because later ones have fewer in-flight micro-batches.
 std::vector<int64_t> memory_stages(const spec::Recipe& recipe);
 
 MemoryPrediction predict_memory(const spec::Recipe& recipe, const spec::Profile& profile,

@@ -30,7 +30,7 @@ TEST(Predict, PartsAddUpToTheStepAndToThePipeline) {
   EXPECT_STREQ(step.bottleneck, "matrix products");
 }
 
-// Weights that a step quantizes once cost what that takes, once.
+// Quantization of weights once a step is priced, once.
 TEST(Predict, QuantizingWeightsOnceAStepIsPriced) {
   const spec::Recipe recipe =
       recipe_of("llama3.1-8b", {"batch.global=64", "batch.micro=1", "batch.sequence=4096",
@@ -49,7 +49,7 @@ TEST(Predict, QuantizingWeightsOnceAStepIsPriced) {
               1e-9);
 }
 
-// With everything else free, a step takes its FLOPs over the peak.
+// If everything else is free, a step takes its FLOPs over the peak.
 TEST(Predict, IdealMachineRunsAtThePeak) {
   Constants ideal = assumed_constants();
   ideal[Constant::gemm_ratio] = ideal[Constant::attention_ratio] =
@@ -63,7 +63,7 @@ TEST(Predict, IdealMachineRunsAtThePeak) {
   const spec::Recipe recipe =
       recipe_of("llama3.1-8b", {"batch.global=1", "batch.micro=1", "batch.sequence=8192"});
   const StepPrediction step = predictor.step(recipe, spec::find_profile("megatron-te"));
-  // Fused attention computes its scores again on the way back: 7 halves instead of 6.
+  // Fused attention recomputes its scores in the backward pass: 7 halves instead of 6.
   EXPECT_GT(step.mfu_causal, 0.93);
   EXPECT_LE(step.mfu_causal, 1.0);
 }
@@ -80,8 +80,8 @@ TEST(Predict, MoreBandwidthOrFewerFlopsNeverSlowAStep) {
   EXPECT_GT(recomputed.split.recompute, 0);
 }
 
-// As the trainer counts: frozen weights need no gradient, and what is not done twice counts once.
-TEST(Predict, UtilisationCountsWhatIsDone) {
+// As in the trainer: frozen weights need no gradient, and only recomputed work counts twice.
+TEST(Predict, UtilisationCountsExecutedWork) {
   const auto ratios = [](const std::vector<std::string>& more) {
     std::vector<std::string> overrides = kLayout;
     overrides.insert(overrides.end(), more.begin(), more.end());
@@ -107,9 +107,9 @@ TEST(Predict, UtilisationCountsWhatIsDone) {
   EXPECT_EQ(ratios({"lora.rank=16"}).second, 1);
 }
 
-// What passes from neighbour to neighbour is as slow as the farthest two: over nodes it takes the
-// network, however near the next rank is.
-TEST(Predict, RingsAndPipelinesOverNodesTakeTheNetwork) {
+// A ring is as slow as its two farthest neighbours: over several nodes it uses the network, however
+// near the next rank is.
+TEST(Predict, RingsAndPipelinesOverNodesUseTheNetwork) {
   const auto alone = [](const spec::Op& op, const std::vector<std::string>& overrides) {
     Constants constants = assumed_constants();
     constants[Constant::collective_microseconds] = 0;
@@ -137,17 +137,18 @@ TEST(Predict, RingsAndPipelinesOverNodesTakeTheNetwork) {
   const spec::Op ring16 = op("send", spec::Axis::cp, 16);
   EXPECT_NEAR(alone(ring8, with({"parallel.cp=8"})), kLink, 1e-4);
   EXPECT_NEAR(alone(ring16, with({"parallel.cp=16"})), kNetwork, 1e-4);
-  // Stages two apart in a node of eight: four of them are in it, eight are not.
+  // Stages with stride 2 in a node of eight: four of them are in it, eight are not.
   const spec::Op transfer = op("send", spec::Axis::pp, 2);
   EXPECT_NEAR(alone(transfer, with({"parallel.tp=2", "parallel.pp=4"})), kLink, 1e-4);
   EXPECT_NEAR(alone(transfer, with({"parallel.tp=2", "parallel.pp=8"})), kNetwork, 1e-4);
-  // The two copies of a tied embedding are on the first stage and the last.
+  // The two copies of a tied embedding are on the first and the last stage.
   const spec::Op tied = op("all_reduce", spec::Axis::pp, 2);
   EXPECT_NEAR(alone(tied, with({"parallel.tp=2", "parallel.pp=4"})), kLink, 1e-4);
   EXPECT_NEAR(alone(tied, with({"parallel.tp=2", "parallel.pp=8"})), kNetwork, 1e-4);
 }
 
-// Programs that pipeline through FSDP move weights and gradients once a step, Tutti each time.
+// Programs that pipeline with FSDP move weights and gradients once a step, Tutti in every
+// micro-batch.
 TEST(Predict, PipelinesMoveWeightsOnceAStep) {
   const spec::Profile& published = spec::find_profile("megatron-te");
   spec::Mesh mesh;
@@ -171,7 +172,7 @@ TEST(Predict, WeakScalingLosesSeveralPercent) {
   EXPECT_LT(step(65536) / step(1024), 1.08);
 }
 
-TEST(Predict, MemoryIsTheMapsUnderTheReserve) {
+TEST(Predict, MemoryIsTheMapPlusTheReserve) {
   const spec::Recipe recipe = recipe_of("llama2-70b", kLayout);
   const spec::Profile& profile = spec::find_profile("megatron-te");
   const MemoryPrediction memory =
@@ -180,7 +181,7 @@ TEST(Predict, MemoryIsTheMapsUnderTheReserve) {
             static_cast<double>(spec::memory_map(recipe, profile, memory.stage).total_bytes()));
   EXPECT_NEAR(memory.bytes / memory.allocated_bytes, 1.04, 1e-9);
   EXPECT_TRUE(memory.fits);
-  // 175 billion parameters with their optimizer do not fit 32 chips of 80 GB, but of 288.
+  // 175 billion parameters with their optimizer state do not fit 32 chips of 80 GB, but of 288.
   EXPECT_TRUE(
       predict_memory(recipe, profile, shipped().system("azure-nd-gb300-v6"), assumed_constants())
           .fits);

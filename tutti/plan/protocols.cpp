@@ -34,7 +34,7 @@ Validation leave_one_model_out(const std::vector<PreparedRow>& rows, const FitOp
     if (is_time(rows[i])) {
       models[{rows[i].group(), rows[i].measurement().model}].push_back(i);
     }
-    // Replaced below where constants matter.
+    // Replaced below if constants matter.
     out.rows.push_back(is_time(rows[i]) ? ValidatedRow{}
                                         : validate_row(rows[i], assumed_constants(), false));
   }
@@ -161,7 +161,7 @@ std::vector<Ranking> rank_layouts(const std::vector<PreparedRow>& rows,
     ranking.gpus = best.recipe.parallel.world();
     ranking.layouts = static_cast<int64_t>(layouts.size());
     ranking.line = best.line;
-    ranking.predicted_place =
+    ranking.predicted_rank =
         1 + std::count_if(layouts.begin(), layouts.end(), [&](size_t i) {
           return validation.rows[i].predicted < validation.rows[fastest].predicted;
         });
@@ -180,8 +180,8 @@ Json to_json(const std::vector<Ranking>& rankings) {
                     {"gpus", ranking.gpus},
                     {"layouts", ranking.layouts},
                     {"measured_best_line", ranking.line},
-                    {"predicted_place", ranking.predicted_place},
-                    {"in_first_three", ranking.predicted_place <= 3},
+                    {"predicted_place", ranking.predicted_rank},
+                    {"in_first_three", ranking.predicted_rank <= 3},
                     {"predicted_first_ratio", ranking.predicted_first_ratio}});
   }
   return list;
@@ -189,12 +189,12 @@ Json to_json(const std::vector<Ranking>& rankings) {
 
 std::string format_rankings(const std::vector<Ranking>& rankings) {
   if (rankings.empty()) return {};
-  std::vector<std::vector<std::string>> cells = {{"layouts of", "GPUs", "layouts",
-                                                  "fastest, predicted as number",
-                                                  "first predicted, over fastest"}};
+  std::vector<std::vector<std::string>> cells = {
+      {"layouts of", "GPUs", "layouts", "predicted rank of the fastest",
+       "time of the predicted fastest, over the fastest"}};
   for (const Ranking& ranking : rankings) {
     cells.push_back({ranking.model, fmt::format("{}", ranking.gpus),
-                     fmt::format("{}", ranking.layouts), fmt::format("{}", ranking.predicted_place),
+                     fmt::format("{}", ranking.layouts), fmt::format("{}", ranking.predicted_rank),
                      fmt::format("{:.3f}", ranking.predicted_first_ratio)});
   }
   return format_table(cells);

@@ -28,7 +28,7 @@ TEST(Protocols, EveryModelIsHeldOutOnce) {
   ASSERT_EQ(validation.rows.size(), 4U);
   for (const ValidatedRow& row : validation.rows) EXPECT_FALSE(row.fitted);
   EXPECT_EQ(validation.summary.front().rows, 4);
-  // What a model is predicted by does not know its own times.
+  // The prediction of a model does not use its own times.
   std::string other(kTwoModels);
   other.replace(other.find("1.42"), 4, "9.42");
   const Validation changed = leave_one_model_out(rows_of(other), quick(), kSilent);
@@ -46,7 +46,7 @@ TEST(Protocols, PowerMovesSustainedProductsBetweenChips) {
   EXPECT_NEAR(more[Constant::gemm_ratio], 0.6 * 1160 / 960, 1e-12);
   EXPECT_EQ(more.chip_generation, gb300.generation);
   EXPECT_EQ(more[Constant::memory_ratio], constants[Constant::memory_ratio]);
-  constants[Constant::gemm_ratio] = 0.8;  // never above what any chip reached
+  constants[Constant::gemm_ratio] = 0.8;  // limited to the best of any chip
   EXPECT_NEAR(transferred(constants, gb200, gb300)[Constant::gemm_ratio], 0.87, 1e-12);
   const catalog::Chip& h100 = shipped_catalog().chip("H100");
   const catalog::Chip& h200 = shipped_catalog().chip("H200");
@@ -60,7 +60,7 @@ TEST(Protocols, TransferNeedsRowsOfBothChips) {
   EXPECT_EQ(same.summary.front().rows, 4);
 }
 
-TEST(Protocols, RankingFindsThePlaceOfTheFastest) {
+TEST(Protocols, RankingFindsThePositionOfTheFastest) {
   std::string csv(kTwoModels);
   csv = csv.substr(0, csv.find('\n') + 1);
   for (const char* layout : {"1,8,1,9.0", "2,4,1,3.0", "4,2,1,5.0", "8,1,1,7.0"}) {
@@ -81,7 +81,7 @@ TEST(Protocols, RankingFindsThePlaceOfTheFastest) {
   ASSERT_EQ(rankings.size(), 1U);
   EXPECT_EQ(rankings[0].layouts, 4);
   EXPECT_EQ(rankings[0].line, 3);
-  EXPECT_EQ(rankings[0].predicted_place, 3);
+  EXPECT_EQ(rankings[0].predicted_rank, 3);
   EXPECT_DOUBLE_EQ(rankings[0].predicted_first_ratio, 3);
   EXPECT_TRUE(rank_layouts(rows_of(kTwoModels),
                            validate_rows(rows_of(kTwoModels), {}, std::vector<bool>(4)))

@@ -1,5 +1,5 @@
-// Every published layout ran, so every one fits in the described memory of its chip: the shipped
-// table of MLPerf results, and other published measurements where they are at hand.
+// Every published layout ran, so every one fits into the described memory of its chip: the shipped
+// table of MLPerf results, and other published measurements if they are available.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ TEST(PublishedLayouts, ShippedMeasurementsFit) {
   expect_all_fit(catalog_folder() + "/sources/step_times.csv", 400);
 }
 
-// What is not said is assumed and named; what a row or its source says is never replaced.
+// Values that are not stated are assumed and reported; stated values are never replaced.
 TEST(PublishedLayouts, RecomputationThatIsNotStatedIsAssumed) {
   const std::string header =
       "source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,global_batch,micro_batch,tp,pp,vpp,"

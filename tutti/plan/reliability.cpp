@@ -17,7 +17,7 @@ namespace tutti::plan {
 namespace {
 
 constexpr int64_t kGpusPerNode = 8;
-constexpr int64_t kManyNodes = 64;  // jobs that have all that jobs suffer
+constexpr int64_t kManyNodes = 64;  // jobs of this size have the full per_job rate
 
 // "16384", ">10000" or "" (0).
 int64_t nodes_of(const CsvTable& table, size_t row) {
@@ -28,7 +28,7 @@ int64_t nodes_of(const CsvTable& table, size_t row) {
 
 double value_of(const CsvTable& table, size_t row) { return table.number(row, "value", 0); }
 
-// The number before `word` in a text; nothing when there is none.
+// The number before `word` in a text; empty if there is none.
 std::optional<double> number_before(const std::string& text, const std::string& word) {
   const size_t at = text.find(word);
   if (at == std::string::npos) return std::nullopt;
@@ -42,7 +42,7 @@ std::optional<double> number_before(const std::string& text, const std::string& 
   return std::strtod(number.c_str(), nullptr);
 }
 
-// Interruptions per day of a measured job; nothing where the row tells none.
+// Interruptions per day of a measured job; empty if the row has none.
 std::optional<double> job_rate(const CsvTable& table, size_t row) {
   const std::string& metric = table.field(row, "metric");
   const std::string& note = table.field(row, "note");
@@ -120,7 +120,7 @@ void predict(const CsvTable& table, size_t at, const FailureModel& model,
   } else {
     static const std::map<std::string, std::string> reasons = {
         {"interruptions_total_54d", "planned interruptions are not predicted"},
-        {"interruptions_by_cause", "causes are not told apart"},
+        {"interruptions_by_cause", "causes are not distinguished"},
         {"node_power", "the rated power is an input"},
     };
     const auto reason = reasons.find(metric);

@@ -23,7 +23,7 @@ const char* const kRows =
     "Target,,16384,interruptions_unexpected_50d,400,\n"
     "Target,,16384,mttf_hours,0.001,measured\n";
 
-TEST(Reliability, FitIsTheGeometricMeanAndWhatJobsAdd) {
+TEST(Reliability, FitIsTheGeometricMeanAndTheRateOfJobs) {
   const FailureModel model = fit_failures(table_of(kRows), {}, "Target");
   EXPECT_NEAR(model.per_node_per_day, 4e-3, 1e-12);
   EXPECT_NEAR(model.per_job_per_day, 3 - 128 * 4e-3, 1e-12);
@@ -33,7 +33,7 @@ TEST(Reliability, FitIsTheGeometricMeanAndWhatJobsAdd) {
   EXPECT_LT(model.spread_ratio, std::log(2));
 }
 
-TEST(Reliability, WhatIsLeftOutDoesNotMoveTheFit) {
+TEST(Reliability, LeftOutRowsDoNotMoveTheFit) {
   const FailureModel without = fit_failures(table_of(kRows), {}, "Target");
   const FailureModel with = fit_failures(table_of(kRows), {}, "");
   EXPECT_EQ(without.per_node_per_day, with.per_node_per_day);
@@ -54,7 +54,7 @@ TEST(Reliability, RowsHaveIntervalsOrReasons) {
   EXPECT_LT(target.interval->low, 400);
   EXPECT_GT(target.interval->high, 400);
   EXPECT_TRUE(*target.inside);
-  EXPECT_EQ(rows[7].row.skipped, "causes are not told apart");
+  EXPECT_EQ(rows[7].row.skipped, "causes are not distinguished");
   EXPECT_EQ(rows[8].row.skipped, "the source's arithmetic, not a measurement");
   EXPECT_EQ(to_json(rows, {}).at("rows").size(), 9U);
 }
@@ -85,7 +85,7 @@ TEST(Reliability, DefaultsAreTheCatalogs) {
 }
 
 // Llama 3 405B: 419 unplanned interruptions in 54 days on 16,384 GPUs, more than 90% effective.
-TEST(Reliability, Llama3WithoutItsOwnFigures) {
+TEST(Reliability, Llama3IsPredictedWithoutItsOwnFigures) {
   const std::string path = shared_validation("reliability.csv");
   if (!posix_file_system().exists(path)) GTEST_SKIP() << "skipped: no shared data";
   const CsvTable table = parse_csv(read_file(posix_file_system(), path), path);

@@ -46,7 +46,7 @@ int64_t spares_needed(double failures_per_node_per_day, int64_t nodes, double re
   const double mean =
       static_cast<double>(nodes) * failures_per_node_per_day * repair_seconds / kSecondsPerDay;
   if (!(mean > 0)) return 0;
-  if (mean > kManyInRepair) {  // normal by now: its tail is below e^(-x^2 / 2)
+  if (mean > kManyInRepair) {  // nearly normal: its tail is below e^(-x^2 / 2)
     return static_cast<int64_t>(std::ceil(mean + std::sqrt(2 * std::log(1 / short_chance) * mean)));
   }
   // Terms in logarithms: e^-mean underflows for large sites.
@@ -94,7 +94,7 @@ SimulatedInterval simulated_interval(const FailureModel& model, int64_t nodes, d
   out.seconds = std::exp((low + high) / 2);
   out.wall_seconds = wall((low + high) / 2);
   out.daly_wall_seconds = wall(std::log(daly));
-  if (out.daly_wall_seconds < out.wall_seconds) {  // saves are whole: the wall time has steps
+  if (out.daly_wall_seconds < out.wall_seconds) {  // saves are discrete: the wall time has steps
     out.seconds = daly;
     out.wall_seconds = out.daly_wall_seconds;
   }

@@ -15,14 +15,14 @@ TEST(Resilience, OneSlowNodeSlowsEveryStep) {
   EXPECT_NEAR(slow_node_factor({0.1, 1.5}, 1000), 1.5, 1e-9);
 }
 
-TEST(Resilience, NoticeSavesWhatAFailureLoses) {
+TEST(Resilience, NoticeAvoidsTheLossOfAFailure) {
   FailureModel model;
   model.per_job_per_day = 0;
   model.save_seconds = 20;
   model.restart_seconds = 600;
   const double work = 10 * 86400;
   const FailureForecast calm = forecast_failures(model, 64, work);
-  // 64 nodes, one in 20 taken a day: 3.2 times a day, 620 s each.
+  // 64 nodes, one in 20 preempted per day: 3.2 per day, 620 s each.
   const SpotForecast noticed = forecast_spot(model, {0.05, 30}, 64, work);
   EXPECT_TRUE(noticed.saves_in_time);
   EXPECT_DOUBLE_EQ(noticed.wall_seconds, calm.wall_seconds / (1 - 3.2 * 620 / 86400));
@@ -31,7 +31,7 @@ TEST(Resilience, NoticeSavesWhatAFailureLoses) {
   EXPECT_FALSE(sudden.saves_in_time);
   EXPECT_GT(sudden.wall_seconds, noticed.wall_seconds);
   EXPECT_DOUBLE_EQ(forecast_spot(model, {0, 30}, 64, work).wall_seconds, calm.wall_seconds);
-  // More time lost than there is.
+  // The time lost exceeds the time available.
   EXPECT_TRUE(std::isinf(forecast_spot(model, {10, 30}, 4096, work).wall_seconds));
 }
 
@@ -44,11 +44,11 @@ TEST(Resilience, SparesAreThePoissonQuantile) {
   // 41,472 nodes, 4.4 failures per 1,000 node-days, two days of repair: mean 365.
   EXPECT_NEAR(static_cast<double>(spares_needed(4.4e-3, 41472, 2 * 86400)),
               365 + 2.326 * std::sqrt(365.0), 3);
-  // Absurd numbers have an answer at once.
+  // Absurd numbers are answered at once.
   EXPECT_NEAR(static_cast<double>(spares_needed(1e6, 41472, 1e9)), 4.8e14, 1e10);
 }
 
-TEST(Resilience, PlayedRunsPreferDalysInterval) {
+TEST(Resilience, SimulatedRunsPreferDalysInterval) {
   FailureModel model;
   model.save_seconds = 60;
   const SimulatedInterval best = simulated_interval(model, 2048, 20 * 86400, 60, 3);

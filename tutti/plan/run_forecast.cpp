@@ -25,7 +25,7 @@ double price_of(const catalog::Price& price, catalog::PriceKind kind) {
 PowerLimit power_limit(const RunQuestion& at, const Bill& bill, int64_t nodes) {
   PowerLimit out;
   const double node = bill.node_watts * at.site->pue;
-  if (std::isnan(node)) {  // no cap can be kept
+  if (std::isnan(node)) {  // the cap cannot be checked
     out.facility_watts = node;
     out.within = at.site_power_watts <= 0;
     return out;
@@ -80,7 +80,7 @@ void set_checkpoint(const RunQuestion& at, int64_t nodes, RunForecast& out) {
                                    : "assumed storage of 1 GB/s per node";
 }
 
-// Runs that would be interrupted more often than this together are not played: a minute's work.
+// Runs with more interruptions in total than this are not simulated: a minute's work.
 constexpr double kMostPlayed = 5e9;
 
 std::optional<PlayedRuns> play_runs(const RunQuestion& at, const FailureForecast& closed,
@@ -89,13 +89,14 @@ std::optional<PlayedRuns> play_runs(const RunQuestion& at, const FailureForecast
   if (at.played_runs == 0 || !std::isfinite(closed.wall_seconds) || !std::isfinite(mean_time)) {
     return std::nullopt;
   }
-  // Each search of the interval plays all runs some twenty times.
+  // Each search for the interval simulates all runs some twenty times.
   const double interval =
       closed.memory_interval_seconds > 0 ? closed.memory_interval_seconds : closed.interval_seconds;
   const double pieces = closed.wall_seconds / std::min(mean_time, interval);
   if (20 * pieces * at.played_runs > kMostPlayed) {
     fail(ErrorKind::usage,
-         "--simulate-failures: a run has {:.0f} interruptions and checkpoints, too many to play it "
+         "--simulate-failures: a run has {:.0f} interruptions and checkpoints, too many to "
+         "simulate it "
          "{} times; give {} or less",
          pieces, at.played_runs, std::floor(kMostPlayed / 20 / pieces));
   }
@@ -141,7 +142,8 @@ RunForecast forecast_run(const RunQuestion& at, PipelineSimulator& simulator) {
     out.spot = forecast_spot(at.failures, at.spot, nodes, out.work_seconds);
     out.wall_seconds = out.spot->wall_seconds;
   }
-  // What fails in a run of minutes is not back before its end, nor are more needed till then.
+  // In a run of minutes no failed node returns from repair, nor are more spares needed until its
+  // end.
   out.spare_nodes = spares_needed(at.failures.per_node_per_day, nodes,
                                   std::min(at.repair_seconds, out.wall_seconds));
   out.bill =
@@ -155,7 +157,7 @@ RunForecast forecast_run(const RunQuestion& at, PipelineSimulator& simulator) {
   out.interval_from =
       fmt::format("80% of measured steps, {}", nearness_text(at.constants->nearness));
   if (at.correction.anchors > 0) {
-    out.interval_from += fmt::format(", with {} measured by you: times {:.3f}",
+    out.interval_from += fmt::format(", corrected by {} of your measurements: times {:.3f}",
                                      at.correction.anchors, std::exp(at.correction.log_factor));
   }
   return out;

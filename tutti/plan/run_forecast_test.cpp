@@ -35,7 +35,7 @@ class RunForecastTest : public testing::Test {
   RunQuestion question_;
 };
 
-// Tutti's own program is the one that it executes on the recipe's device.
+// Tutti's own program is the one for the recipe's device.
 TEST_F(RunForecastTest, TuttisProgramIsThatOfTheDevice) {
   const auto keeps_codes = [](const RunForecast& forecast) {
     const auto& kinds = forecast.memory.kinds;
@@ -60,14 +60,14 @@ TEST_F(RunForecastTest, TuttisProgramIsThatOfTheDevice) {
   EXPECT_LT(device.step.step_seconds, host.step.step_seconds);
   EXPECT_EQ(device.step.step_seconds,
             predictor.step(recipe_, spec::tutti_profile_on(recipe_)).step_seconds);
-  // Where the chip's memory does not hold them, a run does without.
+  // If the chip's memory cannot hold them, a run does without.
   catalog::System small = *question_.system;
   small.chip.memory_bytes = 40e9;
   question_.system = &small;
   EXPECT_FALSE(keeps_codes(forecast_on("cuda")));
 }
 
-TEST_F(RunForecastTest, AFactorOfSlowNodesIsInTheTime) {
+TEST_F(RunForecastTest, SlowNodesAreInTheTime) {
   const RunForecast even = ask();
   question_.slow = {1, 1.25};
   const RunForecast slow = ask();
@@ -91,7 +91,7 @@ TEST_F(RunForecastTest, SpotIsCheaperByTheHourAndTakesLonger) {
   EXPECT_TRUE(to_json(ask(), question_)["time_to_target_minutes"].is_null());
 }
 
-TEST_F(RunForecastTest, RunsArePlayedUnderRandomFailuresWhereAskedFor) {
+TEST_F(RunForecastTest, RunsAreSimulatedUnderRandomFailuresOnRequest) {
   EXPECT_FALSE(ask().played);
   EXPECT_FALSE(to_json(ask(), question_).contains("simulated_failures"));
   question_.played_runs = 50;
@@ -117,20 +117,22 @@ TEST_F(RunForecastTest, RunsArePlayedUnderRandomFailuresWhereAskedFor) {
   EXPECT_THROW(ask(), Error);
 }
 
-TEST_F(RunForecastTest, APriceIsOfTheDayOnWhichItsKindWasRead) {
+TEST_F(RunForecastTest, PricesHaveTheDateOfTheirKind) {
   catalog::Price price = *question_.price;
   price.entry.quantities = {{"on_demand_chip_usd_per_hour", {2, "me", "2026-01-01"}},
                             {"reserved_chip_usd_per_hour", {1, "me", "2026-03-03"}}};
   price.reserved_usd_per_hour = 1;
   question_.price = &price;
-  const auto told = [&](catalog::PriceKind kind) {
+  const auto described = [&](catalog::PriceKind kind) {
     question_.price_kind = kind;
     std::string text;
     for (const auto& [name, value] : describe(ask(), question_)) text += value + "\n";
     return text;
   };
-  EXPECT_NE(told(catalog::PriceKind::reserved).find("(reserved, 2026-03-03)"), std::string::npos);
-  EXPECT_NE(told(catalog::PriceKind::on_demand).find("(on-demand, 2026-01-01)"), std::string::npos);
+  EXPECT_NE(described(catalog::PriceKind::reserved).find("(reserved, 2026-03-03)"),
+            std::string::npos);
+  EXPECT_NE(described(catalog::PriceKind::on_demand).find("(on-demand, 2026-01-01)"),
+            std::string::npos);
 }
 
 TEST_F(RunForecastTest, BudgetAndPowerAreConstraints) {
@@ -143,14 +145,14 @@ TEST_F(RunForecastTest, BudgetAndPowerAreConstraints) {
   EXPECT_NEAR(half.affordable_steps, 50000, 1e-6);
   question_.budget_usd = cost * 2;
   EXPECT_TRUE(*ask().within_budget);
-  // Two and a half nodes' worth of power is two nodes of 8.
+  // Power for two and a half nodes is power for two nodes of 8.
   question_.site_power_watts = 2.5 * free.power.facility_watts / 8;
   const RunForecast capped = ask();
   EXPECT_EQ(capped.power.chips_allowed, 16);
   EXPECT_FALSE(capped.power.within);
 }
 
-TEST_F(RunForecastTest, PowerThatTheCatalogLacksIsUnknownNotZero) {
+TEST_F(RunForecastTest, PowerMissingInTheCatalogIsUnknownNotZero) {
   catalog::System system = *question_.system;
   system.chip.board_watts = 0;
   question_.system = &system;
@@ -168,7 +170,7 @@ TEST_F(RunForecastTest, PowerThatTheCatalogLacksIsUnknownNotZero) {
   EXPECT_TRUE(json.at("power").at("nodes_per_rack").is_null());
 }
 
-TEST_F(RunForecastTest, CheckpointsAndIntervalSayWhereTheyComeFrom) {
+TEST_F(RunForecastTest, CheckpointsAndIntervalStateTheirOrigin) {
   const RunForecast forecast = ask();
   const double parameters = static_cast<double>(spec::param_table(recipe_.model).trainable_count());
   EXPECT_DOUBLE_EQ(forecast.checkpoint_bytes, 12 * parameters);
@@ -195,8 +197,8 @@ TEST_F(RunForecastTest, CheckpointsAndIntervalSayWhereTheyComeFrom) {
               1e-12);
 }
 
-// No bill for a run that cannot be.
-TEST_F(RunForecastTest, WhatDoesNotFitHasNoBill) {
+// No bill for a run that does not fit.
+TEST_F(RunForecastTest, RunsThatDoNotFitHaveNoBill) {
   ASSERT_TRUE(ask().memory.fits);
   EXPECT_FALSE(to_json(ask(), question_).at("cost_usd").is_null());
   recipe_.parallel.tp = 1;
@@ -214,26 +216,26 @@ TEST_F(RunForecastTest, WhatDoesNotFitHasNoBill) {
     text.append(name).append(" ").append(value).append("\n");
   }
   EXPECT_NE(text.find("DOES NOT FIT"), std::string::npos);
-  EXPECT_NE(text.find("moment1"), std::string::npos);  // what is held where
+  EXPECT_NE(text.find("moment1"), std::string::npos);  // the parts of the memory
   EXPECT_EQ(text.find("USD"), std::string::npos);
   EXPECT_EQ(text.find("kWh"), std::string::npos);
 }
 
-TEST_F(RunForecastTest, MissingPricesAreSaidAndTakeNoBudget) {
+TEST_F(RunForecastTest, MissingPricesAreReportedAndRefuseBudgets) {
   question_.price = nullptr;
   std::string text;
   for (const auto& [name, value] : describe(ask(), question_)) text += value + "\n";
   EXPECT_NE(text.find("NO PUBLIC PRICE of azure-nd-h100-v5"), std::string::npos);
   question_.budget_usd = 1e6;
   EXPECT_THROW(ask(), Error);
-  // Only reserved machines have a price there.
+  // Only reserved instances have a price there.
   const catalog::Price* price = shipped().price_of("meta-24k");
   EXPECT_EQ(catalog::price_kind_of(price, ""), catalog::PriceKind::reserved);
   EXPECT_EQ(catalog::price_kind_of(price, "spot"), catalog::PriceKind::spot);
   EXPECT_EQ(catalog::price_kind_of(nullptr, ""), catalog::PriceKind::on_demand);
 }
 
-TEST_F(RunForecastTest, LimitIsTheResourceThatSavesMost) {
+TEST_F(RunForecastTest, LimitIsTheResourceWithTheLargestSaving) {
   const RunForecast forecast = ask();
   ASSERT_FALSE(forecast.savings.empty());
   EXPECT_EQ(forecast.step.bottleneck, forecast.savings.front().resource);
@@ -241,7 +243,7 @@ TEST_F(RunForecastTest, LimitIsTheResourceThatSavesMost) {
             forecast.step.bottleneck);
 }
 
-// Four minutes are over before anything is back from repair.
+// Four minutes are over before any node returns from repair.
 TEST_F(RunForecastTest, ShortRunsNeedNoSparesOfADay) {
   const int64_t many = ask().spare_nodes;
   recipe_.train.steps = 10;

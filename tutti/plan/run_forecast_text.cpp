@@ -1,4 +1,4 @@
-// What a forecast says to people and to scripts.
+// Text and JSON of a forecast.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace tutti::plan {
 namespace {
 
-// When the price of this kind was read.
+// The date on which the price of this kind was read.
 std::string price_date(const catalog::Price& price, catalog::PriceKind kind) {
   const char* name = kind == catalog::PriceKind::on_demand ? "on_demand_chip_usd_per_hour"
                      : kind == catalog::PriceKind::spot    ? "spot_chip_usd_per_hour"
@@ -54,7 +54,7 @@ std::string text_of(const PlayedRuns& played, const RunForecast& f, const RunQue
       format_seconds(played.best.seconds));
 }
 
-// What there is only of a run that fits.
+// Fields that only a run that fits has.
 void clear_run(Json& out) {
   for (const char* key :
        {"time_to_target_minutes", "goodput", "interruptions", "preemptions", "spare_nodes",
@@ -66,13 +66,13 @@ void clear_run(Json& out) {
   out["cost_by_price_kind"] = Json::object();
 }
 
-// "a checkpoint every 12 min", and of copies in memory.
+// "a checkpoint every 12 min", and the peer copies.
 std::string checkpoints_text(const FailureForecast& failures, double work_seconds) {
   std::string text = failures.interval_seconds < work_seconds
                          ? "a checkpoint every " + format_seconds(failures.interval_seconds)
                          : "over before a checkpoint is due";
   if (failures.memory_interval_seconds > 0 && failures.memory_interval_seconds < work_seconds) {
-    text += ", a copy in memory every " + format_seconds(failures.memory_interval_seconds);
+    text += ", a peer copy every " + format_seconds(failures.memory_interval_seconds);
   }
   return text;
 }
@@ -179,7 +179,7 @@ std::vector<std::pair<std::string, std::string>> describe(const RunForecast& f,
     out.emplace_back("of it", memory_text(f, at));
     out.emplace_back("remedy",
                      "parallel.tp or pp, parallel.zero, recompute, batch.micro, a profile that "
-                     "holds less; tutti plan search finds what fits");
+                     "needs less; tutti plan search finds layouts that fit");
     return out;
   }
   const std::vector<std::pair<std::string, std::string>> run = {
@@ -216,9 +216,10 @@ std::vector<std::pair<std::string, std::string>> describe(const RunForecast& f,
         f.played ? text_of(*f.played, f, at) : "none: the run is never interrupted, or never ends");
   }
   if (f.spot) {
-    out.emplace_back("spot",
-                     fmt::format("{:.1f} nodes taken away, {}", f.spot->preemptions,
-                                 f.spot->saves_in_time ? "after a save" : "too suddenly to save"));
+    out.emplace_back(
+        "spot",
+        fmt::format("{:.1f} nodes preempted, {}", f.spot->preemptions,
+                    f.spot->saves_in_time ? "after a save" : "with too short a notice to save"));
   }
   const bool ends = std::isfinite(f.wall_seconds);
   out.emplace_back(

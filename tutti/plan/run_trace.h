@@ -1,4 +1,4 @@
-// What a run recorded of its steps (`tutti train --trace`), read back.
+// The recorded steps of a run (`tutti train --trace`).
 #pragma once
 
 #include <array>
@@ -21,18 +21,19 @@ struct TracedOperation {
 
 struct RunTrace {
   std::vector<TracedOperation> operations;  // of all steps, in order
-  std::vector<double> step_seconds;  // without waiting for other ranks, where it says how long
+  std::vector<double> step_seconds;  // without waiting for other ranks, if the trace states it
 };
 
-// Of a trace.json. Throws corrupt naming what is missing, such as a trace of another program.
+// Parses a trace.json. Throws corrupt naming what is missing, such as for a trace of another
+// program.
 RunTrace parse_trace(std::string_view text, const std::string& origin);
 
 // The longest step less the shortest, over the median.
 double step_spread(const RunTrace& trace);
-// Recorded steps further apart than this were disturbed.
+// Steps with a larger spread were disturbed.
 inline constexpr double kQuietSpread = 0.10;
 
-// The steps that took no longer than the median one, in order.
+// The steps no longer than the median step, in order.
 RunTrace quieter_half(const RunTrace& trace);
 
 }  // namespace tutti::plan

@@ -86,7 +86,7 @@ class Search {
   }
 
  private:
-  // Whether to go on; asks the watcher now and then.
+  // Whether to continue; calls the watch from time to time.
   bool going() {
     if (++result_.counts.ticks % kWatchEvery != 0 || !watch_) return result_.counts.complete;
     result_.counts.complete = result_.counts.complete && watch_(result_.counts);
@@ -101,9 +101,9 @@ class Search {
       counts.judged_by_group += layouts;
       counts.memory += layouts;
     };
-    // Micro-batches come in order, and the bytes of groups that differ in nothing else grow with
-    // them: after the first that is too large the others need not be priced, nor remembered.
-    std::vector<Layout> full;  // those first ones, of the mesh at hand
+    // Micro-batches come in ascending order, and the bytes of groups that differ in nothing else
+    // grow with them: after the first that is too large the others need not be priced or stored.
+    std::vector<Layout> full;  // the first ones that were too large, for the current mesh
     const Enumerated all = for_each_group(space_, [&](const Layout& group) {
       if (!going()) return;
       if (!full.empty() && full.front().mesh != group.mesh) full.clear();
@@ -142,7 +142,7 @@ class Search {
                     });
   }
 
-  // The smaller half where there are too many; find_smallest starts with the smallest.
+  // Keeps the smaller half if there are too many; find_smallest starts with the smallest.
   void keep_too_large(const Candidate& candidate) {
     too_large_.push_back(candidate);
     if (too_large_.size() < kMostTooLarge) return;
@@ -171,11 +171,11 @@ class Search {
       const StepPrediction step = predictor_.step(recipe_, profile);
       std::vector<Found>& best = result_.best;
       if (best.empty()) too_large_.clear();
-      const auto place = std::upper_bound(
+      const auto at = std::upper_bound(
           best.begin(), best.end(), step.step_seconds,
           [](double seconds, const Found& found) { return seconds < found.step.step_seconds; });
-      if (best.size() < options_.keep || place != best.end()) {
-        best.insert(place, {layout, step, std::move(memory)});
+      if (best.size() < options_.keep || at != best.end()) {
+        best.insert(at, {layout, step, std::move(memory)});
         if (best.size() > options_.keep) best.pop_back();
       }
     }
@@ -211,16 +211,16 @@ class Search {
     }
   }
 
-  // Of recipe_ as it stands.
+  // For the current recipe_.
   const spec::Profile& layout_profile() {
     if (!profile_.executable) return profile_;
     own_profile_ = profile_on(profile_, recipe_, system_.chip);
     return own_profile_;
   }
 
-  spec::Recipe recipe_;  // scratch: the layout at hand is applied to it
+  spec::Recipe recipe_;  // scratch: the current layout is applied to it
   const spec::Profile& profile_;
-  spec::Profile own_profile_;  // that of the layout at hand, where it depends on it
+  spec::Profile own_profile_;  // that of the current layout, if it depends on it
   const catalog::System& system_;
   const Constants& constants_;
   const SearchOptions& options_;
@@ -231,7 +231,7 @@ class Search {
   Predictor predictor_;
   SearchResult result_;
   std::vector<Candidate> groups_;
-  std::vector<Candidate> too_large_;  // only needed while nothing fits
+  std::vector<Candidate> too_large_;  // only used while nothing fits
   std::priority_queue<Candidate, std::vector<Candidate>, decltype(&later)> heap_{&later};
 };
 

@@ -26,7 +26,7 @@ spec::Recipe recipe_of(const std::string& model, const std::vector<std::string>&
                             std::string(TUTTI_SOURCE_DIR) + "/recipes/models");
 }
 
-// Whether this build runs at full speed.
+// Whether this build is optimized.
 #if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 constexpr bool kMeasures = true;
 #else
@@ -43,7 +43,7 @@ LayoutSpace space_of(const spec::Recipe& recipe, int64_t chips) {
   return space;
 }
 
-// Every layout of a space, one by one.
+// Enumerates every layout of a space.
 std::vector<Layout> all_layouts(const LayoutSpace& space, Enumerated* counts = nullptr) {
   std::vector<Layout> out;
   const Enumerated counted = for_each_group(space, [&](const Layout& group) {
@@ -71,8 +71,8 @@ bool is_valid(spec::Recipe recipe, const Layout& layout) {
   }
 }
 
-// What is enumerated is what the recipe reader accepts: of all products of small axes, exactly
-// those; and the counts add up.
+// Exactly the layouts that the recipe reader accepts are enumerated, of all products of small axes;
+// and the counts add up.
 TEST(Layouts, AreThoseThatRecipesAccept) {
   for (const char* model : {"moe-tiny", "gpt2-124m"}) {
     SCOPED_TRACE(model);
@@ -124,7 +124,7 @@ TEST(Layouts, KeptAxesKeepTheRecipesValues) {
   EXPECT_THROW(keep_axis(space.kept, "dp"), Error);
 }
 
-TEST(Layouts, YamlAndOverridesGiveTheLayoutBack) {
+TEST(Layouts, YamlAndOverridesRestoreTheLayout) {
   const spec::Recipe recipe = recipe_of("llama2-70b", {"batch.global=64", "batch.micro=1"});
   const std::vector<Layout> layouts = all_layouts(space_of(recipe, 64));
   ASSERT_GT(layouts.size(), 100U);
@@ -145,7 +145,7 @@ struct Case {
   int64_t chips;
   const char* batch;
   const char* profile = "megatron-te";
-  const char* device = "cpu";  // of Tutti's own program
+  const char* device = "cpu";  // for Tutti's own program
   bool narrow = true;          // every precision of the chip, else 16 bits
   std::vector<std::string> overrides = {};
 
@@ -154,13 +154,13 @@ struct Case {
     all.insert(all.end(), {batch, std::string("device=") + device});
     return recipe_of(model, all);
   }
-  // As every layout is priced.
+  // The constants that price every layout.
   spec::Profile profile_of(const spec::Recipe& recipe, const catalog::Chip& chip) const {
     return profile_on(spec::find_profile(profile), recipe, chip);
   }
 };
 
-// Of random layouts of many models and systems: no bound exceeds what is then predicted.
+// For random layouts of many models and systems: no bound exceeds the prediction.
 TEST(Bound, IsNeverAbovePredictedTimeAndMemory) {
   const Case cases[] = {{"gpt3-175b", "dgx-h100", 512, "batch.global=768"},
                         {"llama3.1-405b", "superpod-h100", 1024, "batch.global=512"},
@@ -222,7 +222,7 @@ TEST(Bound, IsNeverAbovePredictedTimeAndMemory) {
                        tightness += bound.seconds / seconds;
                        ++checked;
                      });
-      // What is left out before ranks are looked at, by the bubble of the schedule alone.
+      // Layouts that the bubble of the schedule alone excludes, before ranks are considered.
       bounds.layouts(group, schedules_of(space, group), {0}, 1e300, 0,
                      [&](const Layout& layout, const Bound& bound) {
                        if (random() % 4 != 0) return;
@@ -241,7 +241,7 @@ TEST(Bound, IsNeverAbovePredictedTimeAndMemory) {
   EXPECT_GT(tightness, 0.85 * static_cast<double>(checked));
 }
 
-// The fullest pipeline rank is among those that are looked at.
+// The candidates include the fullest pipeline rank.
 TEST(Bound, MemoryStagesHoldTheFullest) {
   std::mt19937_64 random(7);
   for (const char* model : {"llama3.1-405b", "deepseek-v3", "gpt3-175b"}) {
@@ -264,8 +264,8 @@ TEST(Bound, MemoryStagesHoldTheFullest) {
   }
 }
 
-// Best first finds exactly what playing every layout finds.
-TEST(Search, FindsWhatPlayingEveryLayoutFinds) {
+// Best-first search finds exactly the result of simulating every layout.
+TEST(Search, EqualsSimulatingEveryLayout) {
   const Case cases[] = {{"llama2-70b", "dgx-h100", 24, "batch.global=24"},
                         {"mixtral-8x7b", "azure-nd-h100-v5", 16, "batch.global=16"},
                         {"llama3.1-8b", "dgx-b200", 12, "batch.global=24"},
@@ -312,8 +312,8 @@ TEST(Search, FindsWhatPlayingEveryLayoutFinds) {
   }
 }
 
-// Two hundred trillion parameters on machines of the day after tomorrow are planned in seconds, and
-// what limits them is told from the numbers.
+// Two hundred trillion parameters on future machines are planned in seconds, and the numbers show
+// what limits them.
 TEST(Search, PlansBeyondTodayInSeconds) {
   const spec::Recipe recipe =
       recipe_of("moe-200t", {"batch.global=36000", "batch.micro=1", "batch.sequence=4096"});
@@ -346,7 +346,7 @@ TEST(Search, PlansBeyondTodayInSeconds) {
   EXPECT_LT(seconds_on(331776, "failures"), 20);
 }
 
-// A number of chips with 150 divisors, and a batch that each of them may get a part of.
+// A number of chips with 150 divisors, and a batch that each of them can get a part of.
 TEST(Search, PlansAMillionChipsInSeconds) {
   const spec::Recipe recipe =
       recipe_of("llama3.1-405b", {"batch.global=1036800", "batch.micro=1", "batch.sequence=8192"});
@@ -367,8 +367,8 @@ TEST(Search, PlansAMillionChipsInSeconds) {
   std::printf("%lld layouts in %.2f s\n", static_cast<long long>(result.counts.judged), seconds);
 }
 
-// The number of layouts of a group without making them.
-TEST(Search, CountsLayoutsAsTheyAreMade) {
+// Counts the layouts of a group without creating them.
+TEST(Search, CountsTheEnumeratedLayouts) {
   for (const bool keep_schedule : {false, true}) {
     const spec::Recipe recipe = recipe_of("gpt3-175b", {"batch.global=480"});
     LayoutSpace space = space_of(recipe, 480);
@@ -396,7 +396,7 @@ TEST(Search, JudgesEveryLayoutOfGpt3OnAThousandChipsInTenSeconds) {
   std::printf("%lld layouts in %.2f s\n", static_cast<long long>(result.counts.judged), seconds);
 }
 
-// Block-scaled formats are searched on chips that read them, and cost what predict says.
+// Block-scaled formats are searched on chips that support them, and cost what predict states.
 TEST(Search, TriesEveryPrecisionOfTheChip) {
   using enum spec::Precision;
   const auto of = [](const char* system, spec::Precision asked) {
@@ -424,8 +424,8 @@ TEST(Search, TriesEveryPrecisionOfTheChip) {
 }
 
 // Tutti's own program is that of the recipe's device, and of the layout: which weights are kept as
-// codes depends on what else the rank holds.
-TEST(Search, PricesTuttisProgramOfTheDevice) {
+// codes depends on the rank's other memory.
+TEST(Search, PricesTheProgramOfTheDevice) {
   spec::Recipe recipe = recipe_of(
       "llama3.1-8b", {"batch.global=32", "batch.sequence=4096", "precision=fp8", "device=cuda"});
   const catalog::System& system = shipped().system("dgx-h100");
@@ -448,7 +448,7 @@ TEST(Search, PricesTuttisProgramOfTheDevice) {
   }
 }
 
-TEST(Search, NamesTheSmallestWhereNothingFits) {
+TEST(Search, ReportsTheSmallestIfNothingFits) {
   const spec::Recipe recipe = recipe_of("llama3.1-405b", {"batch.global=4"});
   const catalog::System& system = shipped().system("dgx-h100");
   const Constants constants = assumed_constants();
@@ -466,7 +466,7 @@ TEST(Search, NamesTheSmallestWhereNothingFits) {
   EXPECT_EQ(result.smallest[0].memory.bytes, least);
 }
 
-TEST(Search, StopsWhenTheWatcherSaysSo) {
+TEST(Search, StopsWhenTheWatchReturnsFalse) {
   const spec::Recipe recipe = recipe_of("gpt3-175b", {"batch.global=768"});
   int64_t calls = 0;
   const SearchResult result =
@@ -476,7 +476,7 @@ TEST(Search, StopsWhenTheWatcherSaysSo) {
   EXPECT_FALSE(result.counts.complete);
 }
 
-TEST(Search, SaysWhatMakesALayoutSlower) {
+TEST(Search, ExplainsWhyALayoutIsSlower) {
   StepPrediction a, b;
   a.step_seconds = 10;
   a.split.tp = 1;

@@ -1,9 +1,9 @@
 // What limits a step: the resource whose doubling saves most of its time. Each answer is a full
-// prediction with that resource twice as fast and everything else as it is, so what hides behind
-// other work saves nothing, and what others wait for saves what they wait.
+// prediction with that resource twice as fast and everything else unchanged, so hidden work saves
+// nothing, and work that others wait for saves their waiting time.
 //
-// The largest part of the step (StepPrediction::bottleneck) can be another: products may take more
-// of the time than the network, and still be close to what they can reach.
+// The largest part of the step (StepPrediction::bottleneck) may be another one: products may take
+// more of the time than the network, and still be close to their limit.
 #pragma once
 
 #include <string>
@@ -19,9 +19,9 @@ struct Saving {
   double share = 0;           // of the step, with the resource doubled; 0: none
 };
 
-// Largest first; of resources that the run has: no link for one chip, no network within the nearest
-// tier of the system, the host's link where something is offloaded. `step` is the prediction as it
-// is.
+// Largest first, for resources that the run uses: no link for one chip, no network within the
+// nearest tier of the system, the host's link only with offloading. `step` is the unchanged
+// prediction.
 std::vector<Saving> savings(const spec::Recipe& recipe, const spec::Profile& profile,
                             const catalog::System& system, const Constants& constants,
                             const StepPrediction& step, PipelineSimulator& simulator);

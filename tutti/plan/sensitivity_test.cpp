@@ -30,9 +30,9 @@ double share(const Asked& asked, std::string_view resource) {
   return -1;
 }
 
-// Tensor parallel over two nodes: products are the largest part of the step, and twice the network
-// saves more than twice the products.
-TEST(Sensitivity, NamesTheNetworkWhereItSavesMost) {
+// Tensor parallelism over two nodes: products are the largest part of the step, and twice the
+// network saves more than twice the products.
+TEST(Sensitivity, ReportsTheNetworkIfItSavesMost) {
   catalog::System slow = shipped().system("dgx-h100");
   for (size_t i = 1; i < slow.tiers.size(); ++i) slow.tiers[i].bytes_per_second = 3e9;
   const Asked asked = ask(recipe_of("llama3.1-70b", {"batch={global: 64, micro: 1, sequence: 8192}",
@@ -40,7 +40,7 @@ TEST(Sensitivity, NamesTheNetworkWhereItSavesMost) {
                           slow);
   EXPECT_STREQ(asked.list.front().resource, "network");
   EXPECT_GT(asked.list.front().share, share(asked, "matrix products"));
-  // Really so: the prediction with the network doubled.
+  // The prediction with the network doubled confirms it.
   catalog::System faster = slow;
   for (size_t i = 1; i < faster.tiers.size(); ++i) {
     faster.tiers[i].bytes_per_second *= 2;

@@ -18,7 +18,7 @@ double pipeline_lower_bound(const spec::Mesh& mesh, int64_t micro_batches,
   const size_t count = stages.size();
   const bool early = mesh.pipeline == spec::Pipeline::zero_bubble;
   const auto times = static_cast<double>(micro_batches);
-  double start = 0;  // of the first forward on a rank; from the last rank downwards
+  double start = 0;  // of the first forward on a rank; from the last rank to the first
   for (size_t g = 0; g + 1 < pp; ++g) start += stages[g].forward + stages[g].transfer;
   double longest = 0;
   double back = 0;  // earliest end of the last gradient that rank r + 1 has to send
@@ -30,7 +30,7 @@ double pipeline_lower_bound(const spec::Mesh& mesh, int64_t micro_batches,
       work += pass.forward + pass.backward + pass.weight_gradient + sends * pass.blocked;
     }
     const PassSeconds& own = stages[r];
-    // Weight gradients that ZB-H1 does after the last input gradient of the rank.
+    // Weight gradients that ZB-H1 executes after the last input gradient of the rank.
     const double left = early ? std::min(times, static_cast<double>(r + 1)) : 0;
     double end = start + times * work - left * own.weight_gradient;
     if (r + 1 < pp) {
@@ -43,7 +43,7 @@ double pipeline_lower_bound(const spec::Mesh& mesh, int64_t micro_batches,
     longest = std::max(longest, end + left * own.weight_gradient);
     if (r > 0) start -= stages[r - 1].forward + stages[r - 1].transfer;
   }
-  // Sums in another order than the play's differ in their last bits.
+  // Sums in another order than the simulation's differ in their last bits.
   return longest * (1 - 1e-12);
 }
 
@@ -148,7 +148,7 @@ SimulatedPipeline PipelineSimulator::run(const spec::Mesh& mesh, int64_t micro_b
 
 double PipelineSimulator::seconds(const spec::Mesh& mesh, int64_t micro_batches,
                                   const std::vector<PassSeconds>& stages) {
-  // Two windows after the pattern has settled; lengths are multiples of pp for interleaving.
+  // Two windows after the pattern is periodic; lengths are multiples of pp for interleaving.
   const int64_t settled = 3 * mesh.pp;
   const int64_t period = mesh.pp;
   if (micro_batches <= settled + 2 * period) return play(mesh, micro_batches, stages, nullptr);

@@ -1,7 +1,7 @@
-// The schedule of a step, played through with the priced passes: every pipeline rank does its
-// passes in order, each when its input has arrived. Bubbles, uneven stages and exposed transfers
-// come out of it. Large numbers of micro-batches repeat: the middle is extrapolated from two
-// periods, which is exact once the pattern is periodic.
+// Simulates the schedule of a step with the priced passes: every pipeline rank executes its passes
+// in order, each when its input has arrived. The result contains bubbles, uneven stages and exposed
+// transfers. Many micro-batches repeat a pattern: the middle is extrapolated from two periods,
+// which is exact once the pattern is periodic.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@
 
 namespace tutti::plan {
 
-// Seconds per virtual stage and micro-batch, with everything that is exposed already inside.
+// Seconds per virtual stage and micro-batch, including everything that is exposed.
 struct PassSeconds {
   double forward = 0;
   double backward = 0;  // recompute and input gradients
   double weight_gradient = 0;
-  double transfer = 0;  // until the next stage has the output, while the sender is free
-  double blocked = 0;   // of the transfer, time that the sender stands still
+  double transfer = 0;  // until the next stage has the output; the sender is free
+  double blocked = 0;   // part of the transfer that blocks the sender
 };
 
 struct TimelineEntry {
@@ -35,25 +35,25 @@ struct SimulatedPipeline {
   double seconds = 0;                   // until the last pass of any rank
   std::vector<double> busy;             // per pipeline rank: passes and blocked transfers
   std::vector<double> finished;         // per pipeline rank
-  std::vector<TimelineEntry> timeline;  // when asked for
+  std::vector<TimelineEntry> timeline;  // if requested
 };
 
-// No play of the schedule is shorter. Rank r cannot start before the first micro-batch has passed
-// the stages before it, then it has all its passes to do, and then the last gradient still has to
-// travel back to rank 0 through the passes of the ranks before it:
-//   max over r of  sum_{g<r} (F_g + transfer_g)  +  work of r  +  the way back from r to q <= r
-// Without transfers and with equal stages this is the play itself for 1F1B and GPipe; ZB-H1 waits
-// with weight gradients of its last passes, which are not on the way back.
+// A lower bound of every simulation of the schedule. Rank r cannot start before the first
+// micro-batch has passed the stages before it; then it has to execute all its passes; and then the
+// last gradient has to return to rank 0 through the backward passes of the ranks before it:
+//   max over r of  sum_{g<r} (F_g + transfer_g)  +  work of r  +  the return from r to q <= r
+// Without transfers and with equal stages it equals the simulation for 1F1B and GPipe; ZB-H1 delays
+// weight gradients of its last passes, which are not part of the return.
 double pipeline_lower_bound(const spec::Mesh& mesh, int64_t micro_batches,
                             const std::vector<PassSeconds>& stages);
 
-// One simulator may be used again and again; it keeps its scratch memory.
+// A simulator can be reused; it keeps its scratch memory.
 class PipelineSimulator {
  public:
   SimulatedPipeline run(const spec::Mesh& mesh, int64_t micro_batches,
                         const std::vector<PassSeconds>& stages, bool timeline = false);
-  // The seconds alone, extrapolated for many micro-batches; at least pipeline_lower_bound, because
-  // a rank that is only slightly slower than the others sets the pace in the long run alone.
+  // Only the seconds, extrapolated for many micro-batches; at least pipeline_lower_bound, because a
+  // rank that is only slightly slower than the others determines the pace only in the long run.
   double seconds(const spec::Mesh& mesh, int64_t micro_batches,
                  const std::vector<PassSeconds>& stages);
 
@@ -71,7 +71,7 @@ class PipelineSimulator {
   };
   std::deque<CachedOrder> cache_;  // oldest first
   size_t cached_actions_ = 0;
-  std::vector<double> forward_ready_;   // [virtual stage, micro]: input arrived
+  std::vector<double> forward_ready_;   // [virtual stage, micro]: time of the input's arrival
   std::vector<double> backward_ready_;  // [virtual stage, micro]
   std::vector<double> clock_;           // per rank
   std::vector<size_t> next_;            // per rank

@@ -19,7 +19,7 @@ std::vector<PassSeconds> equal_stages(int64_t count) {
 
 // Idle over ideal time: (p - 1) / m for 1F1B, (p - 1) / (v m) interleaved, (p - 1) / (3 m) for
 // ZB-H1 with equal passes.
-TEST(Simulate, BubblesOfEqualStagesAreTheKnownOnes) {
+TEST(Simulate, BubblesOfEqualStagesMatchTheFormulas) {
   PipelineSimulator simulator;
   for (const int64_t p : {1, 2, 4, 8}) {
     for (const int64_t m : {8, 16, 40}) {
@@ -59,7 +59,7 @@ TEST(Simulate, TransfersDelayTheNextStageAndBlockTheSender) {
   EXPECT_DOUBLE_EQ(simulator.run(mesh, 1, stages).busy[0], 3 + 5);
 }
 
-// What is extrapolated equals what is played through.
+// The extrapolation equals the full simulation.
 TEST(Simulate, ManyMicroBatchesAreExtrapolatedExactly) {
   PipelineSimulator simulator;
   for (const auto pipeline : {spec::Pipeline::one_f_one_b, spec::Pipeline::zero_bubble}) {

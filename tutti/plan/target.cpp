@@ -7,20 +7,17 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/real.h"
+#include "tutti/base/round_up.h"
 
 namespace tutti::plan {
 namespace {
 
-int64_t rounded_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-// Samples that the reference trained at `point`, without what it waited for its next evaluation.
+// Samples that the reference trained at `point`, without the wait for its next evaluation.
 double converged(const catalog::Benchmark& benchmark, const catalog::ReferencePoint& point) {
   const std::vector<double>& runs = point.samples_per_run;  // ascending, three or more
   double sum = 0;
   for (size_t i = 1; i + 1 < runs.size(); ++i) sum += runs[i];
-  const int64_t interval = rounded_up(benchmark.eval_interval_samples, point.global_batch_samples);
+  const int64_t interval = round_up(benchmark.eval_interval_samples, point.global_batch_samples);
   return sum / real(static_cast<int64_t>(runs.size()) - 2) - real(interval) / 2;
 }
 
@@ -48,7 +45,7 @@ double evaluation_seconds(const spec::Recipe& recipe, const StepPrediction& step
   const int64_t round = mesh.dp * recipe.batch.micro;
   return constants[Constant::evaluation_start_seconds] +
          step.forward_seconds_per_micro_batch *
-             real(rounded_up(samples, round) / round + mesh.pp - 1);
+             real(round_up(samples, round) / round + mesh.pp - 1);
 }
 
 TargetForecast forecast_target(const catalog::Benchmark& benchmark, const std::string& ruleset,
@@ -82,7 +79,7 @@ TargetForecast forecast_target(const catalog::Benchmark& benchmark, const std::s
                             above->global_batch_samples);
   }
   out.basis += " of ruleset " + (ruleset.empty() ? set.rulesets.back() : ruleset);
-  out.interval_samples = rounded_up(std::max<int64_t>(benchmark.eval_interval_samples, 1), batch);
+  out.interval_samples = round_up(std::max<int64_t>(benchmark.eval_interval_samples, 1), batch);
   const double interval = real(out.interval_samples);
   out.samples = std::max(samples + interval / 2, interval);
   out.first_samples =

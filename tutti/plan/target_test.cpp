@@ -28,7 +28,7 @@ StepPrediction step_of(double seconds, double forward) {
   return step;
 }
 
-// Runs and evaluations begin at once.
+// Runs and evaluations start immediately.
 Constants no_starts() {
   Constants constants = assumed_constants();
   constants[Constant::run_start_seconds] = 0;
@@ -65,8 +65,8 @@ TEST(Target, BatchesBetweenPointsAreInterpolated) {
   EXPECT_NE(at.basis.find("16 and 32"), std::string::npos);
 }
 
-// Rows of catalog/published/mlperf_training.csv whose layout is known, priced with the constants of
-// the catalog, by the generation's default constants: none of them was fitted on.
+// Rows of catalog/published/mlperf_training.csv with a known layout, priced with the catalog's
+// default constants of the generation: none of them was fitted on.
 struct PublishedTarget {
   const char* benchmark;
   const char* model;

@@ -47,7 +47,7 @@ std::string span_label(const TimelineSpan& span) {
                      span.chunk > 0 ? fmt::format(", chunk {}", span.chunk) : "");
 }
 
-// What most of each of `width` equal parts goes to.
+// The work that takes most of each of `width` equal parts.
 std::string lane_text(const std::vector<TimelineSpan>& spans, double seconds, int width) {
   std::vector<std::array<double, kWorkKinds>> bins(static_cast<size_t>(width));
   const double bin = seconds / width;
@@ -162,7 +162,7 @@ std::string draw_text(const StepTimeline& timeline, int columns, size_t most_ran
 
 namespace {
 
-// What keeps a stage from working is pale beside its work.
+// Waiting is drawn paler than work.
 int color_of(Work work) { return work == Work::wait ? report::kIdle : static_cast<int>(work); }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// One step as it is predicted to run: what every pipeline rank does when. The passes are those that
-// the simulator plays (simulate.h); before them lies the traffic of weights that nothing hides,
-// after them that of gradients, the optimizer, and what is lost on host and stragglers. Traffic
-// exposed within passes (tensor, context, expert parallel, ZeRO 2 and 3) is part of the pass.
+// Timeline of one predicted step: the work of every pipeline rank over time. The passes are those
+// that the simulator executes (simulate.h); before them is exposed traffic of weights, after them
+// that of gradients, the optimizer, and the time lost to host and stragglers. Traffic exposed
+// within passes (tensor, context, expert parallel, ZeRO 2 and 3) is part of the pass.
 #pragma once
 
 #include <string>
@@ -32,22 +32,22 @@ struct StepTimeline {
   double total(size_t rank, Work work) const;
 };
 
-// The timeline's end is `step.step_seconds`. Throws unsupported where the step has more than
+// The timeline ends at `step.step_seconds`. Throws unsupported if the step has more than
 // kMostPasses passes.
 inline constexpr int64_t kMostPasses = 2'000'000;
 StepTimeline step_timeline(const spec::Recipe& recipe, const spec::Profile& profile,
                            const catalog::System& system, const Constants& constants,
                            const StepPrediction& step, PipelineSimulator& simulator);
 
-// Ranks shown: all, or `most` of them with the first and the last, evenly.
+// Ranks to show: all, or `most` of them, evenly spaced, including the first and the last.
 std::vector<size_t> shown_ranks(const StepTimeline& timeline, size_t most);
 
-// A line per rank of at most `columns` characters, each of them what most of its time goes to;
-// below a scale of seconds and the legend.
+// A line per rank of at most `columns` characters, each showing what most of its time is spent on;
+// below them a scale of seconds and the legend.
 std::string draw_text(const StepTimeline& timeline, int columns, size_t most_ranks);
 report::Gantt draw_page(const StepTimeline& timeline, size_t most_ranks);
 // {seconds, ranks: [{stage, seconds: {forward, ...}, spans: [[work, micro, chunk, begin, end]]}]};
-// spans are left out (null) where they are more than 20,000.
+// spans are omitted (null) if there are more than 20,000.
 Json to_json(const StepTimeline& timeline);
 
 }  // namespace tutti::plan

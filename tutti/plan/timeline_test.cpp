@@ -32,8 +32,8 @@ const std::vector<std::string> kTimelineLayout = {"batch.global=64", "batch.micr
                                                   "parallel.tp=4",   "parallel.pp=4",
                                                   "parallel.dp=2",   "parallel.zero=1"};
 
-// Every rank's spans follow each other without gaps from 0 to the end of the step that `predict`
-// gives, and its passes are those of the schedule.
+// Every rank's spans cover the time from 0 to the end of the predicted step without gaps, and its
+// passes are those of the schedule.
 TEST(Timeline, CoversTheStepThatIsPredicted) {
   const Drawn drawn = draw_step(kTimelineLayout);
   ASSERT_EQ(drawn.timeline.ranks.size(), 4U);
@@ -52,8 +52,8 @@ TEST(Timeline, CoversTheStepThatIsPredicted) {
   }
 }
 
-// The busiest rank waits as long as the split says: bubble, host and stragglers.
-TEST(Timeline, WaitsAreTheSplitsBubble) {
+// The busiest rank waits as long as the split states: bubble, host and stragglers.
+TEST(Timeline, WaitsEqualTheBubbleOfTheSplit) {
   const Drawn drawn = draw_step(kTimelineLayout);
   double least = drawn.timeline.seconds;
   for (size_t r = 0; r < 4; ++r) least = std::min(least, drawn.timeline.total(r, Work::wait));

@@ -14,7 +14,7 @@
 namespace tutti::plan {
 namespace {
 
-// Layouts over all GPUs of `recipe`: tensor and context parallel within eight GPUs.
+// Layouts over all GPUs of `recipe`: tensor and context parallelism within eight GPUs.
 std::vector<spec::Recipe> all_layouts(const spec::Recipe& recipe) {
   std::vector<spec::Recipe> out;
   const int64_t gpus = recipe.parallel.world();
@@ -73,7 +73,7 @@ std::vector<spec::Recipe> unpublished_choices(const Measurement& row) {
 
 namespace {
 
-// Parts of a layer in the order of the work that they repeat.
+// Parts of a layer in the order of the work that they recompute.
 constexpr spec::Parts kRepeated[] = {
     spec::kPartActivation,
     spec::kPartActivation | spec::kPartNorms,
@@ -165,7 +165,7 @@ FittingChoices fitting_choices(const Measurement& row, const catalog::System& sy
       return out;
     }
   }
-  // As nearly as memory is described.
+  // To the accuracy of the memory model.
   constexpr double kDescribed = 1.1;
   out.fits = false;
   const double least = *std::min_element(bytes.begin(), bytes.end());

@@ -18,9 +18,9 @@
 namespace tutti::plan {
 namespace {
 
-constexpr int64_t kEnoughRows = 4;  // held out, for an error that says something
+constexpr int64_t kEnoughRows = 4;  // fewest held-out rows for a meaningful error
 constexpr double kGibibyte = 1024.0 * 1024 * 1024;
-constexpr double kConventionRatio = 0.05;  // counts of FLOPs that differ by more are other ones
+constexpr double kConventionRatio = 0.05;  // FLOP counts that differ by more use another convention
 
 bool known_metric(const std::string& metric) {
   static const std::set<std::string> known = {"iter_time_s",
@@ -47,7 +47,7 @@ bool is_memory_metric(const std::string& metric) {
   return metric.find("_gib") != std::string::npos || metric.find("_mem_") != std::string::npos;
 }
 
-// The source without what is in parentheses.
+// The source without the text in parentheses.
 std::string short_source(const std::string& source) {
   return std::string(trim(source.substr(0, source.find('('))));
 }
@@ -73,7 +73,7 @@ PreparedRow::PreparedRow(Measurement measurement, const catalog::Catalog& catalo
   const auto keep = [&](const spec::Recipe& recipe) {
     candidates_.push_back({recipe, spec::make_program(recipe, measurement_.profile)});
   };
-  // Those that fit; it did run, so where none does, those that need least.
+  // Those that fit; the run did fit, so if none does, those that need least memory.
   FittingChoices choices = fitting_choices(measurement_, *system_);
   if (choices.recipes.empty()) measurement_.unpredictable = "no layout is possible";
   if (!choices.assumed.empty()) {
@@ -107,7 +107,7 @@ double PreparedRow::predict_memory_metric(const Constants& constants) const {
   if (measurement_.metric == "peak_mem_gib") return memory.bytes / kGibibyte;
   if (measurement_.metric == "peak_alloc_gib") return memory.allocated_bytes / kGibibyte;
   if (measurement_.metric == "activation_mem_pct_of_tp_baseline") {
-    // Of what tensor parallelism alone keeps: no sequence parallelism, nothing recomputed.
+    // Relative to tensor parallelism alone: no sequence parallelism, no recomputation.
     spec::Recipe baseline = recipe;
     baseline.recompute = {};
     spec::Profile plain = measurement_.profile;
@@ -180,7 +180,7 @@ double PreparedRow::predict(const Constants& chosen_constants) const {
                                                        : spec::FlopConvention::causal);
   if (metric == "mfu") return model / system_->chip.bf16_flops;
   if (metric == "hfu") {
-    // Selective recomputation repeats the attention core: two of the three passes' half.
+    // Selective recomputation repeats the attention core: half of two of the three passes.
     const double core = flops(spec::FlopConvention::square) +
                         best.tokens_per_second_per_chip * 4 * real(chosen->recipe.model.layers) *
                             real(chosen->recipe.model.hidden) * real(chosen->recipe.batch.sequence);
@@ -195,7 +195,7 @@ double PreparedRow::predict(const Constants& chosen_constants) const {
 void reject_other_conventions(std::vector<PreparedRow>& rows) {
   for (PreparedRow& row : rows) {
     const Measurement& flops = row.measurement();
-    const bool share = flops.metric == "mfu";  // of the peak in 16 bits
+    const bool share = flops.metric == "mfu";  // of the 16-bit peak
     if (!row.predictable() || (flops.metric != "model_tflops_per_gpu" && !share)) continue;
     for (const PreparedRow& other : rows) {
       const Measurement& tokens = other.measurement();

@@ -1,5 +1,5 @@
-// The planner against published measurements: every row predicted, its error shown; what cannot be
-// predicted is listed with its reason.
+// Validates the planner against published measurements: predicts every row and reports its error;
+// rows that cannot be predicted are listed with the reason.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@
 
 namespace tutti::plan {
 
-// A row ready to be predicted again and again with other constants, by any number of threads: what
-// does not depend on them is computed once.
+// A row prepared for repeated predictions with different constants, by any number of threads:
+// everything that does not depend on them is computed once.
 class PreparedRow {
  public:
   PreparedRow(Measurement measurement, const catalog::Catalog& catalog);
@@ -21,17 +21,17 @@ class PreparedRow {
   const Measurement& measurement() const { return measurement_; }
   bool predictable() const { return measurement_.unpredictable.empty(); }
   bool is_memory() const;
-  bool is_rate() const;  // of the metric: it falls as times grow
-  // The metric's value; sizes that were not published take the fastest choice that fits. What the
-  // row's source states of its software replaces what `constants` have.
+  bool is_rate() const;  // of the metric: decreases as times grow
+  // The metric's value; for unpublished sizes the fastest choice that fits. Software settings that
+  // the row's source states replace those of `constants`.
   double predict(const Constants& constants) const;
-  // Of the step that is predicted (predict.h).
+  // Of the predicted step (predict.h).
   double products_share(const Constants& constants) const;
-  // Group that shares constants: chip generation and software.
+  // The group that shares constants: chip generation and software.
   std::string group() const;
-  // Equal for the metrics of one run.
+  // Equal for all metrics of one run.
   std::string layout() const;
-  void reject(std::string reason);  // from now on it cannot be predicted
+  void reject(std::string reason);  // marks the row as unpredictable
   const catalog::System& system() const { return *system_; }
 
  private:
@@ -59,10 +59,10 @@ struct ValidatedRow {
   int line = 0;
   double measured = 0;
   double predicted = 0;
-  double error = 0;     // of time or memory: predicted / measured - 1 (rates: measured / predicted)
-  bool fitted = false;  // whether constants were fitted on this row
-  std::string skipped;  // reason, when it could not be predicted
-  std::string inferred;  // what a rule filled in (Measurement::inferred)
+  double error = 0;      // of time or memory: predicted / measured - 1 (rates: the inverse ratio)
+  bool fitted = false;   // whether constants were fitted on this row
+  std::string skipped;   // reason, if it could not be predicted
+  std::string inferred;  // values that a rule filled in (Measurement::inferred)
 };
 
 struct SourceSummary {
@@ -75,27 +75,27 @@ struct SourceSummary {
 
 struct Validation {
   std::vector<ValidatedRow> rows;
-  std::vector<SourceSummary> summary;  // per source, rows not fitted; the last is all of them
+  std::vector<SourceSummary> summary;  // per source, rows not fitted; the last is the total
 };
 
 // Which half a row belongs to: rows of one layout (all its metrics) stay together; of the layouts
-// of a source in order, every other one is fitted. Stated once, never tuned.
+// of a source in order, every other one is fitted. Fixed, never tuned.
 std::vector<bool> fitted_half(const std::vector<PreparedRow>& rows);
 
 ValidatedRow validate_row(const PreparedRow& row, const Constants& constants, bool fitted);
 
-// Per source and kind of metric of the rows that are predicted and not fitted; all memory and all
+// Per source and kind of metric, of the rows that are predicted and not fitted; all memory and all
 // time last.
 std::vector<SourceSummary> summarize(const std::vector<ValidatedRow>& rows);
 
-// FLOP rates and MFU whose count per token, by the same run's tokens per second, is not that of the
-// model in the convention of their source.
+// Rejects FLOP rates and MFU whose FLOPs per token, computed with the same run's tokens per second,
+// do not match the model in the convention of their source.
 void reject_other_conventions(std::vector<PreparedRow>& rows);
 
 Validation validate_rows(const std::vector<PreparedRow>& rows, const std::vector<Constants>& sets,
                          const std::vector<bool>& fitted);
 
-// Sets each set's error to its mean absolute error of time on the rows not fitted; sets with less
+// Sets each set's error to its mean absolute error of time on the rows not fitted; sets with fewer
 // than four such rows keep theirs.
 void set_held_out_errors(const std::vector<PreparedRow>& rows, const Validation& validation,
                          std::vector<Constants>& sets);

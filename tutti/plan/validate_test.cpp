@@ -1,4 +1,4 @@
-// The planner's error on published measurements, by the constants as shipped, on the half of every
+// The planner's error on published measurements, with the shipped constants, on the half of every
 // source that they were not fitted on (docs/planner.md).
 #include "tutti/plan/validate.h"
 
@@ -51,18 +51,18 @@ TEST_F(Published, Memory) {
   EXPECT_LE(error("Korthikanti et al. 2205.05198 Fig 7, memory"), 0.005);
 }
 
-// The bar is the first three for both; of 18.4 B the fastest is the fourth, and the layout
+// The bar is the first three for both; for 18.4 B the fastest is the fourth, and the layout
 // predicted fastest takes 9% longer.
 TEST_F(Published, FastestLayoutIsAmongTheFirstPredicted) {
   const Result& all = result(kSteps);
   const std::vector<Ranking> rankings = rank_layouts(all.rows, all.validation);
   ASSERT_EQ(rankings.size(), 2U);  // vTrain: 18.4 B and 39.1 B
-  EXPECT_LE(rankings[0].predicted_place, 4) << rankings[0].model;
+  EXPECT_LE(rankings[0].predicted_rank, 4) << rankings[0].model;
   EXPECT_LE(rankings[0].predicted_first_ratio, 1.1) << rankings[0].model;
-  EXPECT_EQ(rankings[1].predicted_place, 1) << rankings[1].model;
+  EXPECT_EQ(rankings[1].predicted_rank, 1) << rankings[1].model;
 }
 
-TEST_F(Published, EveryRowIsPredictedOrSaysWhyNot) {
+TEST_F(Published, EveryRowIsPredictedOrHasAReason) {
   for (const char* file : {kSteps, kRuns}) {
     for (const ValidatedRow& row : result(file).validation.rows) {
       EXPECT_NE(row.predicted > 0, !row.skipped.empty()) << file << ":" << row.line;
@@ -78,8 +78,9 @@ TEST_F(Published, MlperfRuns) {
   EXPECT_LE(summary.at("MLPerf llama2_70b_lora, time").mape, 0.13);
 }
 
-// A share of the peak that counts other FLOPs than the tokens per second of its own run.
-TEST(Validate, RatesThatCountOtherwiseSayWhy) {
+// A share of the peak whose FLOPs differ from those implied by the tokens per second of its own
+// run.
+TEST(Validate, RatesOfOtherConventionsHaveAReason) {
   const auto csv = [](const char* mfu) {
     const std::string two = kTwoModels;
     const std::string run =
@@ -96,8 +97,8 @@ TEST(Validate, RatesThatCountOtherwiseSayWhy) {
   EXPECT_TRUE(rows.front().predictable());
 }
 
-// Bad rows are listed beside the good ones; none of them stops the others.
-TEST(Validate, RowsThatCannotBeComparedSayWhy) {
+// Bad rows are listed beside the good ones; none of them stops the validation.
+TEST(Validate, RowsThatCannotBeComparedHaveAReason) {
   const auto row = [](const char* tp, const char* layers, const char* precision,
                       const char* recompute, const char* value) {
     return std::string("Korthikanti,gpt-22B,") + layers + ",6144,64,64,24576,51200,2048,4,4," + tp +

@@ -1,5 +1,5 @@
-// The same run under other conditions: what each change does to step and run, what then limits the
-// step, and whether it fits. Each row is a full prediction; nothing is scaled.
+// The same run under other conditions: the effect of each change on step and run, what then limits
+// the step, and whether it fits. Each row is a full prediction; nothing is scaled.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ struct WhatIf {
   std::vector<std::string> overrides;  // of the recipe: "precision=fp8"
   std::string system;                  // another system of the catalog
   std::string chip;                    // another chip in the same system
-  double network_factor = 1;           // bandwidth of all tiers but the nearest
+  double network_factor = 1;           // bandwidth of all tiers except the nearest
   double link_factor = 1;              // of the nearest
   double memory_factor = 1;            // bandwidth of the chip's memory
   bool failures = true;
@@ -30,9 +30,9 @@ struct WhatIf {
 WhatIf parse_what_if(const std::string& text);
 
 struct Situation {
-  // The recipe with further overrides; throws Error where they do not fit it.
+  // The recipe with further overrides; throws Error if they are impossible for it.
   std::function<spec::Recipe(const std::vector<std::string>& more)> recipe;
-  const spec::Profile* profile = nullptr;  // as profile_on has it (predict.h)
+  const spec::Profile* profile = nullptr;  // see profile_on (predict.h)
   const catalog::System* system = nullptr;
   const catalog::Catalog* catalog = nullptr;
   const std::vector<Constants>* sets = nullptr;
@@ -40,9 +40,9 @@ struct Situation {
   FailureModel failures;
 };
 
-// What is worth asking of any run: network, link and memory twice as fast; the other chips of the
-// generation; precisions; recomputation; half and twice the micro-batch; no failures. What the
-// recipe already does is left out.
+// The default questions for any run: network, link and memory twice as fast; the other chips of the
+// generation; precisions; recomputation; half and twice the micro-batch; no failures. Omits what
+// the recipe already does.
 std::vector<WhatIf> usual_questions(const Situation& situation);
 
 struct Outcome {
@@ -55,10 +55,10 @@ struct Outcome {
 };
 Outcome ask(const Situation& situation, const WhatIf& what_if);
 
-// The first outcome is the run as it is; changes are against it.
+// The first outcome is the unchanged run, with which the others are compared.
 std::string format_outcomes(const std::vector<Outcome>& outcomes);
 Json to_json(const std::vector<Outcome>& outcomes);
-// Titles, and per outcome one text each.
+// Titles, and one text per outcome and title.
 std::vector<std::string> outcome_titles();
 std::vector<std::string> outcome_cells(const Outcome& outcome, const Outcome& as_it_is);
 

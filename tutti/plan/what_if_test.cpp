@@ -49,7 +49,7 @@ TEST(WhatIf, AnswersAreFullPredictions) {
   EXPECT_LT(calm.run_seconds, now.run_seconds);
 }
 
-TEST(WhatIf, FourBitsOnlyWhereTheChipHasThem) {
+TEST(WhatIf, FourBitsOnlyIfTheChipSupportsThem) {
   const Outcome hopper = ask(situation_of("dgx-h100"), parse_what_if("precision=fp4"));
   EXPECT_NE(hopper.impossible.find("accepted on it: f32, bf16, fp8"), std::string::npos)
       << hopper.impossible;
@@ -61,7 +61,7 @@ TEST(WhatIf, FourBitsOnlyWhereTheChipHasThem) {
   EXPECT_GT(four.memory.bytes, ask(blackwell, parse_what_if("link=1")).memory.bytes);
 }
 
-TEST(WhatIf, UsualQuestionsLeaveOutWhatIsAlreadySo) {
+TEST(WhatIf, UsualQuestionsOmitCurrentSettings) {
   std::string names;
   for (const WhatIf& question : usual_questions(situation_of("dgx-h100"))) {
     names += question.name + "; ";
@@ -78,7 +78,7 @@ TEST(WhatIf, ErrorsNameWhatIsAccepted) {
   for (const char* bad : {"speed", "=2", "network=fast", "network=0", "link=-1", "failures=some"}) {
     EXPECT_THROW(parse_what_if(bad), Error) << bad;
   }
-  // A key that the recipe does not have is a row with the recipe's error.
+  // A key that the recipe does not have gives a row with the recipe's error.
   EXPECT_FALSE(ask(situation_of("dgx-h100"), parse_what_if("colour=red")).impossible.empty());
   EXPECT_FALSE(ask(situation_of("dgx-h100"), parse_what_if("system=cray-1")).impossible.empty());
 }

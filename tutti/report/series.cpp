@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "tutti/base/check.h"
+#include "tutti/base/quantile.h"
 
 namespace tutti::report {
 
@@ -53,14 +55,7 @@ std::vector<double> smooth(const std::vector<double>& y, double span) {
 double quantile(std::vector<double> values, double q) {
   std::erase_if(values, [](double x) { return !std::isfinite(x); });
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
-  const double at = std::clamp(q, 0.0, 1.0) * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<size_t>(at);
-  const auto nth = values.begin() + static_cast<std::ptrdiff_t>(below);
-  std::nth_element(values.begin(), nth, values.end());
-  const double low = *nth;
-  if (below + 1 == values.size()) return low;
-  const double high = *std::min_element(nth + 1, values.end());
-  return low + (at - static_cast<double>(below)) * (high - low);
+  return tutti::quantile(std::move(values), std::clamp(q, 0.0, 1.0));
 }
 
 double mean(const std::vector<double>& values) {

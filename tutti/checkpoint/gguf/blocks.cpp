@@ -15,7 +15,7 @@ struct TypeFacts {
   GgufType type;
   const char* name;
   int64_t block;  // elements
-  int64_t bytes;  // of a block
+  int64_t bytes;  // per block
 };
 constexpr TypeFacts kTypes[] = {{GgufType::f32, "f32", 1, 4},
                                 {GgufType::f16, "f16", 1, 2},
@@ -115,7 +115,7 @@ GgufType parse_gguf_type(const std::string& name) {
   for (const TypeFacts& facts : kTypes) {
     if (name == facts.name) return facts.type;
   }
-  fail(ErrorKind::usage, "--dtype: '{}' is not accepted; of GGUF files f32, bf16, f16, q8_0, q4_0",
+  fail(ErrorKind::usage, "--dtype: unknown GGUF type '{}'; accepted: f32, bf16, f16, q8_0, q4_0",
        name);
 }
 

@@ -29,7 +29,7 @@ std::string encoded(GgufType type, const std::vector<float>& values) {
   return bytes;
 }
 
-std::vector<float> there_and_back(GgufType type, const std::vector<float>& values) {
+std::vector<float> round_trip(GgufType type, const std::vector<float>& values) {
   const std::string bytes = encoded(type, values);
   std::vector<float> out(values.size());
   decode_gguf(type, bytes.data(), static_cast<int64_t>(values.size()), out.data(), "x");
@@ -61,12 +61,12 @@ TEST(GgufBlocks, KnownBytes) {
   EXPECT_EQ(static_cast<unsigned char>(bytes[3]), 0x8f);      // -8 is 15 at most, 0 is 8
 }
 
-// An element is at most half a step away, and a step more where four bits end.
+// The error of an element is at most half a step, and a step more at the end of the 4-bit range.
 TEST(GgufBlocks, ErrorsAreBounded) {
   const std::vector<float> values = drawn(32 * 50);
   for (const auto& [type, steps] :
        {std::pair(GgufType::q8_0, 127.0F), std::pair(GgufType::q4_0, 8.0F)}) {
-    const std::vector<float> back = there_and_back(type, values);
+    const std::vector<float> back = round_trip(type, values);
     for (size_t block = 0; block < values.size(); block += 32) {
       float most = 0;
       for (size_t i = block; i < block + 32; ++i) most = std::max(most, std::fabs(values[i]));
@@ -76,20 +76,20 @@ TEST(GgufBlocks, ErrorsAreBounded) {
       }
     }
   }
-  EXPECT_EQ(there_and_back(GgufType::q8_0, std::vector<float>(32, 0)), std::vector<float>(32, 0));
-  EXPECT_EQ(there_and_back(GgufType::f32, values), values);
+  EXPECT_EQ(round_trip(GgufType::q8_0, std::vector<float>(32, 0)), std::vector<float>(32, 0));
+  EXPECT_EQ(round_trip(GgufType::f32, values), values);
 }
 
-// What was decoded once encodes to the same values again.
+// Decoded values encode to the same values again.
 TEST(GgufBlocks, DecodedValuesAreFixed) {
   for (const GgufType type : {GgufType::q8_0, GgufType::bf16, GgufType::f16}) {
-    const std::vector<float> once = there_and_back(type, drawn(32 * 8));
-    const std::vector<float> twice = there_and_back(type, once);
+    const std::vector<float> once = round_trip(type, drawn(32 * 8));
+    const std::vector<float> twice = round_trip(type, once);
     for (size_t i = 0; i < once.size(); ++i) EXPECT_NEAR(once[i], twice[i], 2e-3);
   }
 }
 
-TEST(GgufBlocks, WhatIsNotFiniteIsRefused) {
+TEST(GgufBlocks, NonFiniteValuesAreRefused) {
   std::vector<float> values(32, 1.0F);
   values[5] = std::numeric_limits<float>::quiet_NaN();
   for (const GgufType type : {GgufType::q8_0, GgufType::q4_0, GgufType::bf16}) {

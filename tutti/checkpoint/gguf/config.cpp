@@ -11,9 +11,9 @@ namespace tutti::checkpoint {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
-constexpr double kGemmaLocalTheta = 10000;  // of llama.cpp's layers with a window
+constexpr double kGemmaLocalTheta = 10000;  // llama.cpp's constant for layers with a window
 
-// What every frequency is divided by. Source: transformers' _compute_llama3_parameters.
+// The divisor of every frequency. Source: transformers' _compute_llama3_parameters.
 std::vector<float> llama3_factors(double theta, int64_t head_dim, double factor, double low,
                                   double high, double context) {
   std::vector<float> out;
@@ -101,10 +101,10 @@ class ConfigWriter {
       if (windows) refuse("sliding_window", "llama.cpp has no window in this architecture");
       return;
     }
-    if (!windows) refuse("sliding_window", "llama.cpp has a window in this architecture");
+    if (!windows) refuse("sliding_window", "llama.cpp requires a window in this architecture");
     put_count("attention.sliding_window", "sliding_window");
     if (real("query_pre_attn_scalar") != static_cast<double>(head_dim)) {
-      refuse("query_pre_attn_scalar", "llama.cpp scales scores by the size of a head");
+      refuse("query_pre_attn_scalar", "llama.cpp scales scores by the head dimension");
     }
     check_pattern(gemma2 ? 2 : 6);
     if (gemma2) {
@@ -112,15 +112,16 @@ class ConfigWriter {
       put("final_logit_softcapping", gguf_f32(real("final_logit_softcapping")));
       return;
     }
-    if (has("attn_logit_softcapping")) refuse("attn_logit_softcapping", "llama.cpp caps none here");
+    if (has("attn_logit_softcapping"))
+      refuse("attn_logit_softcapping", "llama.cpp has no softcap in this architecture");
     if (has("final_logit_softcapping"))
-      refuse("final_logit_softcapping", "llama.cpp caps none here");
+      refuse("final_logit_softcapping", "llama.cpp has no softcap in this architecture");
     if (real("rope_local_base_freq", kGemmaLocalTheta) != kGemmaLocalTheta) {
-      refuse("rope_local_base_freq", "llama.cpp rotates by 10000 there");
+      refuse("rope_local_base_freq", "llama.cpp uses 10000 there");
     }
   }
 
-  // Every so many layers one has no window.
+  // One in every so many layers has no window.
   void check_pattern(int64_t pattern) {
     const auto types = config_.find("layer_types");
     if (types == config_.end() || !types->is_array()) return;
@@ -147,8 +148,7 @@ class ConfigWriter {
                             scaling.value("beta_fast", 32.0) == 32 &&
                             scaling.value("beta_slow", 1.0) == 1;
     if (type != "linear" && !(type == "yarn" && plain_yarn)) {
-      refuse("rope_scaling",
-             "of linear, llama3 and yarn with its usual constants GGUF files are written");
+      refuse("rope_scaling", "accepted: linear, llama3 and yarn with its default constants");
     }
     put("rope.scaling.type", gguf_text(type));
     put("rope.scaling.factor", gguf_f32(factor));
@@ -178,7 +178,7 @@ class ConfigReader {
     }
     const GgufTensor* embedding = file_.tensor("token_embd.weight");
     if (embedding == nullptr || embedding->shape.size() != 2) {
-      fail(ErrorKind::corrupt, "'{}': there is no tensor 'token_embd.weight' with two dimensions",
+      fail(ErrorKind::corrupt, "'{}': no tensor 'token_embd.weight' with two dimensions",
            file_.path());
     }
     out_["vocab_size"] = embedding->shape[0];
@@ -201,7 +201,7 @@ class ConfigReader {
     const Json* value = find(key);
     const bool good =
         value != nullptr && value->is_number_integer() && *value > 0 && *value < int64_t{1} << 40;
-    if (!good) refuse(key, "a positive number is needed");
+    if (!good) refuse(key, "expected a positive number");
     return value->get<int64_t>();
   }
   int64_t count(const std::string& key, int64_t fallback) {
@@ -209,13 +209,13 @@ class ConfigReader {
   }
   double real(const std::string& key) {
     const Json* value = find(key);
-    if (value == nullptr || !value->is_number()) refuse(key, "a number is needed");
+    if (value == nullptr || !value->is_number()) refuse(key, "expected a number");
     return shortest(value->get<double>());
   }
   double real(const std::string& key, double fallback) {
     return find(key) == nullptr ? fallback : real(key);
   }
-  // The shortest decimal that is the same in single precision: 1e-5, not 9.99999974e-06.
+  // The shortest decimal with the same value in single precision: 1e-5, not 9.99999974e-06.
   static double shortest(double value) {
     return std::stod(fmt::format("{}", static_cast<float>(value)));
   }
@@ -254,7 +254,7 @@ class ConfigReader {
       refuse("attention.value_length", "keys have another length");
     }
     if (count("rope.dimension_count", head_dim) != head_dim) {
-      refuse("rope.dimension_count", "whole heads rotate in this architecture");
+      refuse("rope.dimension_count", "RoPE applies to whole heads in this architecture");
     }
     out_["max_position_embeddings"] = count("context_length");
     out_["hidden_size"] = hidden;
@@ -268,7 +268,7 @@ class ConfigReader {
     out_["rope_scaling"] = nullptr;
     count("vocab_size", 1);
     if (const int64_t experts = count_or_zero("expert_count"); experts > 0) {
-      refuse("expert_count", "experts are read from Hugging Face folders only");
+      refuse("expert_count", "experts are only imported from Hugging Face folders");
     }
     count_or_zero("expert_used_count");
     if (architecture_ == GgufArchitecture::llama) {
@@ -290,7 +290,7 @@ class ConfigReader {
     const int64_t layers = out_["num_hidden_layers"].get<int64_t>();
     out_["hidden_activation"] = "gelu_pytorch_tanh";
     out_["sliding_window"] = count("attention.sliding_window", gemma2 ? 4096 : 1024);
-    // The largest of either is scaled by the width that a head would have without its own.
+    // The largest model of either generation scales by hidden / heads.
     const bool largest = layers == (gemma2 ? 46 : 62);
     const int64_t width =
         out_["hidden_size"].get<int64_t>() / out_["num_attention_heads"].get<int64_t>();
@@ -320,8 +320,7 @@ class ConfigReader {
     const bool has = type != nullptr && type->is_string() && *type != "none";
     if (has) {
       const auto name = type->get<std::string>();
-      if (name != "linear" && name != "yarn")
-        refuse("rope.scaling.type", "linear and yarn are read");
+      if (name != "linear" && name != "yarn") refuse("rope.scaling.type", "accepted: linear, yarn");
       out_["rope_scaling"] = {{"rope_type", name}, {"factor", real("rope.scaling.factor")}};
       if (name == "yarn") {
         out_["rope_scaling"]["original_max_position_embeddings"] =
@@ -332,7 +331,7 @@ class ConfigReader {
     if (factors != nullptr) out_["rope_scaling"] = llama3_scaling(*factors);
   }
 
-  // Which of Llama 3's settings the factors are of.
+  // Finds the Llama 3 settings of the factors.
   Json llama3_scaling(const GgufTensor& tensor) const {
     const auto head_dim = out_["head_dim"].get<int64_t>();
     const auto elements = static_cast<size_t>(head_dim / 2);
@@ -359,8 +358,7 @@ class ConfigReader {
       }
     }
     fail(ErrorKind::unsupported,
-         "'{}': the tensor '{}' has factors of no scaling that Llama 3 is published with; import "
-         "the "
+         "'{}': the factors of tensor '{}' match no published scaling of Llama 3; import the "
          "Hugging Face folder of the model",
          file_.path(), kGgufRopeFactors);
   }
@@ -368,7 +366,7 @@ class ConfigReader {
   void refuse_unknown() const {
     for (const auto& [key, value] : file_.metadata()) {
       if (!key.starts_with(prefix_) || known_.count(key) > 0) continue;
-      fail(ErrorKind::unsupported, "'{}': the key '{}' ({}) is not known of this architecture",
+      fail(ErrorKind::unsupported, "'{}': the key '{}' ({}) is unknown for this architecture",
            file_.path(), key, value.value.dump().substr(0, 80));
     }
   }
@@ -398,11 +396,10 @@ GgufConfig gguf_config(const Json& config, const std::string& path) {
   const std::string type = config.value("model_type", std::string());
   const auto architecture = gguf_architecture_of_type(type);
   if (!architecture) {
-    fail(
-        ErrorKind::unsupported,
-        "{}: 'model_type' is \"{}\"; GGUF files are written of gpt2, llama, mistral, qwen2, qwen3, "
-        "gemma2, gemma3_text",
-        path, type);
+    fail(ErrorKind::unsupported,
+         "{}: 'model_type' is \"{}\"; accepted for GGUF files: gpt2, llama, mistral, qwen2, qwen3, "
+         "gemma2, gemma3_text",
+         path, type);
   }
   GgufConfig out;
   out.architecture = *architecture;
@@ -423,7 +420,7 @@ Json config_of_gguf(const GgufFile& file) {
                                 ? std::nullopt
                                 : gguf_architecture_of(name->get<std::string>());
   if (!architecture) {
-    fail(ErrorKind::unsupported, "'{}': 'general.architecture' is {}; {} are read", file.path(),
+    fail(ErrorKind::unsupported, "'{}': 'general.architecture' is {}; accepted: {}", file.path(),
          name == nullptr ? "absent" : name->dump().substr(0, 80), gguf_architecture_names());
   }
   return ConfigReader(file, *architecture).read();

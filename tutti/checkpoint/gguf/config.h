@@ -1,5 +1,6 @@
-// config.json of transformers as metadata of a GGUF file, and back: the sizes and settings of the
-// architecture. What llama.cpp would compute otherwise than the model is refused, naming the key.
+// Converts config.json of transformers to the metadata of a GGUF file, and back: sizes and settings
+// of the architecture. Settings that llama.cpp would compute differently are refused, naming the
+// key.
 #pragma once
 
 #include <string>
@@ -15,14 +16,14 @@ inline constexpr const char* kGgufRopeFactors = "rope_freqs.weight";
 
 struct GgufConfig {
   GgufArchitecture architecture = GgufArchitecture::llama;
-  GgufMetadata metadata;            // general.architecture and ARCHITECTURE.*
+  GgufMetadata metadata;            // for Llama 3's scaling: [head_dim / 2]; else empty
   std::vector<float> rope_factors;  // of Llama 3's scaling: [head_dim / 2]; else empty
 };
 
 // Throws unsupported naming `path` and the key.
 GgufConfig gguf_config(const Json& config, const std::string& path);
 
-// A config.json of the model in `file`. Throws unsupported or corrupt naming the file's key; every
+// A config.json for the model in `file`. Throws unsupported or corrupt naming the file's key; every
 // key of the architecture is read or refused.
 Json config_of_gguf(const GgufFile& file);
 

@@ -26,7 +26,7 @@ int64_t elements_of_shape(const std::vector<int64_t>& shape) {
   return elements;
 }
 
-// [rows, columns] as [columns, rows].
+// Transposes [rows, columns] to [columns, rows].
 std::vector<float> transposed(const std::vector<float>& from, int64_t rows, int64_t columns) {
   std::vector<float> out(from.size());
   for (int64_t r = 0; r < rows; ++r) {
@@ -37,7 +37,7 @@ std::vector<float> transposed(const std::vector<float>& from, int64_t rows, int6
   return out;
 }
 
-// Rows of heads: pairs (i, i + half) become neighbours (2 i, 2 i + 1), or back.
+// Reorders rows of heads: pairs (i, i + half) become neighbours (2 i, 2 i + 1), or back.
 std::vector<float> reordered(const std::vector<float>& from, int64_t heads, int64_t rows,
                              bool to_neighbours) {
   const int64_t columns = static_cast<int64_t>(from.size()) / rows;
@@ -57,9 +57,9 @@ std::vector<float> reordered(const std::vector<float>& from, int64_t heads, int6
   return out;
 }
 
-// One tensor of transformers and what it is in the file.
+// One tensor of transformers and its form in the file.
 struct Plan {
-  std::string theirs;
+  std::string hf_name;
   GgufPart part;
 };
 
@@ -99,8 +99,8 @@ std::vector<Plan> plan_export(const HfFolder& folder, GgufArchitecture architect
   for (const std::string& name : folder.tensor_names()) {
     auto part = gguf_part(architecture, name, heads, kv_heads);
     if (!part) {
-      fail(ErrorKind::unsupported, "{}: tensor '{}' has no name in GGUF files of {}", folder.path(),
-           name, gguf_architecture_name(architecture));
+      fail(ErrorKind::unsupported, "{}: tensor '{}' has no name in GGUF files of architecture {}",
+           folder.path(), name, gguf_architecture_name(architecture));
     }
     plans.push_back({name, std::move(*part)});
   }
@@ -129,7 +129,7 @@ void append_general(const GgufOptions& options, GgufMetadata& metadata) {
   if (is_blocked(options.type)) metadata.emplace_back("general.quantization_version", gguf_u32(2));
 }
 
-// A tensor of the file as transformers has it.
+// A tensor of the file in the form of transformers.
 struct Source {
   const GgufTensor* tensor;
   GgufPart part;
@@ -154,7 +154,7 @@ DType dtype_of(GgufType type) {
   return type == GgufType::f16 ? DType::f16 : DType::f32;
 }
 
-// Reordering takes whole heads of an even size.
+// Reordering requires complete heads of an even size.
 void check_heads(const GgufFile& file, const GgufTensor& tensor, int64_t heads) {
   if (heads <= 0 || tensor.shape[0] % (2 * heads) == 0) return;
   fail(ErrorKind::corrupt, "'{}': tensor '{}' has {} rows, which are not {} heads", file.path(),
@@ -167,7 +167,7 @@ std::vector<Source> plan_import(const GgufFile& file, const Json& config) {
   TUTTI_CHECK(architecture, "a known architecture");
   const int64_t layers = config.value("num_hidden_layers", config.value("n_layer", int64_t{0}));
   if (layers > static_cast<int64_t>(file.tensors().size())) {
-    fail(ErrorKind::corrupt, "'{}': {} layers cannot be in {} tensors", file.path(), layers,
+    fail(ErrorKind::corrupt, "'{}': {} layers cannot be stored in {} tensors", file.path(), layers,
          file.tensors().size());
   }
   const int64_t heads = heads_of(config);
@@ -177,7 +177,7 @@ std::vector<Source> plan_import(const GgufFile& file, const Json& config) {
   for (const std::string& name : hf_names(*architecture, layers)) {
     const GgufPart part = *gguf_part(*architecture, name, heads, kv_heads);
     const GgufTensor* tensor = file.tensor(part.name);
-    if (tensor == nullptr) continue;  // the import names what the model misses
+    if (tensor == nullptr) continue;  // the import reports tensors that the model lacks
     if (part.transposed && tensor->shape.size() != 2) {
       fail(ErrorKind::corrupt, "'{}': tensor '{}' has {} dimensions instead of 2", file.path(),
            tensor->name, tensor->shape.size());
@@ -191,7 +191,7 @@ std::vector<Source> plan_import(const GgufFile& file, const Json& config) {
   for (const GgufTensor& tensor : file.tensors()) {
     if (used.count(tensor.name) > 0) continue;
     fail(ErrorKind::unsupported,
-         "'{}': the tensor '{}' is not one of this architecture's {} layers", file.path(),
+         "'{}': tensor '{}' does not belong to this architecture's {} layers", file.path(),
          tensor.name, layers);
   }
   return sources;
@@ -216,7 +216,7 @@ GgufWritten write_gguf_of(FileSystem& files, const std::string& folder_path,
   std::map<std::string, const Plan*> by_name;
   int64_t total = 0;
   for (const Plan& plan : plans) {
-    GgufTensor tensor{plan.part.name, GgufType::f32, folder.tensor(plan.theirs).shape};
+    GgufTensor tensor{plan.part.name, GgufType::f32, folder.tensor(plan.hf_name).shape};
     if (plan.part.transposed) std::swap(tensor.shape[0], tensor.shape[1]);
     tensor.type = type_in_file(tensor.shape, options.type, out.plain_tensors);
     total += gguf_bytes(tensor.type, elements_of_shape(tensor.shape));
@@ -234,10 +234,10 @@ GgufWritten write_gguf_of(FileSystem& files, const std::string& folder_path,
                const auto found = by_name.find(tensor.name);
                std::vector<float> values = config.rope_factors;
                if (found != by_name.end()) {
-                 const std::string& theirs = found->second->theirs;
-                 values =
-                     to_gguf(*found->second, folder.tensor(theirs).shape, read_f32(folder, theirs));
-                 folder.release(theirs, 0, static_cast<int64_t>(folder.bytes(theirs).size()));
+                 const std::string& hf_name = found->second->hf_name;
+                 values = to_gguf(*found->second, folder.tensor(hf_name).shape,
+                                  read_f32(folder, hf_name));
+                 folder.release(hf_name, 0, static_cast<int64_t>(folder.bytes(hf_name).size()));
                }
                std::string bytes(static_cast<size_t>(tensor.bytes), '\0');
                encode_gguf(tensor.type, values.data(), static_cast<int64_t>(values.size()),
@@ -248,8 +248,9 @@ GgufWritten write_gguf_of(FileSystem& files, const std::string& folder_path,
              });
   out.file_bytes = files.size_bytes(path);
   if (out.plain_tensors > 0) {
-    out.notes.push_back(fmt::format("{} matrices have rows of no whole blocks of {} and are f16",
-                                    out.plain_tensors, kGgufBlock));
+    out.notes.push_back(
+        fmt::format("{} matrices have rows that are not multiples of {} and are f16",
+                    out.plain_tensors, kGgufBlock));
   }
   return out;
 }

@@ -80,8 +80,8 @@ struct Converted {
   }
 };
 
-// Through the file and back, the same model with the same numbers.
-TEST(GgufConvert, EveryArchitectureComesBack) {
+// The round trip through the file restores the model and its numbers.
+TEST(GgufConvert, EveryArchitectureSurvivesTheRoundTrip) {
   for (const Json& config : families()) {
     SCOPED_TRACE(config["model_type"].get<std::string>());
     const FakeHfModel model = fake(config);
@@ -104,7 +104,7 @@ TEST(GgufConvert, EveryArchitectureComesBack) {
   }
 }
 
-TEST(GgufConvert, TensorsAreAsLlamaCppHasThem) {
+TEST(GgufConvert, TensorsHaveTheFormOfLlamaCpp) {
   FakeHfModel model(llama_json());
   const Converted done(model, GgufType::bf16);
   const GgufFile file(const_cast<MemoryFileSystem&>(done.files), "m.gguf");
@@ -117,14 +117,15 @@ TEST(GgufConvert, TensorsAreAsLlamaCppHasThem) {
   const GgufTensor* q = file.tensor("blk.1.attn_q.weight");
   EXPECT_EQ(q->type, GgufType::bf16);
   EXPECT_EQ(q->shape, (std::vector<int64_t>{36, 36}));
-  // Row 1 of a head there is row 3 in transformers: heads of 6 have pairs (0, 3), (1, 4), (2, 5).
+  // Row 1 of a head in the file is row 3 in transformers: heads of 6 have pairs (0, 3), (1, 4), (2,
+  // 5).
   const auto theirs = done.floats(*done.from, "model.layers.1.self_attn.q_proj.weight");
   std::vector<float> row(36);
   decode_gguf(q->type, file.bytes(*q).data() + 2 * 36 * 7, 36, row.data(), "row 1 of head 1");
   for (size_t c = 0; c < 36; ++c) EXPECT_NEAR(row[c], theirs[(6 + 3) * 36 + c], 0.01);
 }
 
-TEST(GgufConvert, BlocksKeepTheWeightsNear) {
+TEST(GgufConvert, BlocksApproximateTheWeights) {
   Json config = llama_json();
   config["hidden_size"] = 64;
   config["head_dim"] = 8;
@@ -132,7 +133,7 @@ TEST(GgufConvert, BlocksKeepTheWeightsNear) {
        {std::pair(GgufType::q8_0, 0.01), std::pair(GgufType::q4_0, 0.2)}) {
     const FakeHfModel model(config);
     const Converted done(model, type);
-    EXPECT_GT(done.written.plain_tensors, 0);  // of rows of 50 and 48
+    EXPECT_GT(done.written.plain_tensors, 0);  // with rows of 50 and 48
     for (const std::string& name : {std::string("model.embed_tokens.weight"),
                                     std::string("model.layers.0.mlp.up_proj.weight")}) {
       const auto a = done.floats(*done.from, name);
@@ -160,7 +161,7 @@ std::string refusal_of(const Json& config) {
   }
 }
 
-TEST(GgufConvert, WhatLlamaCppComputesOtherwiseIsRefused) {
+TEST(GgufConvert, SettingsThatLlamaCppLacksAreRefused) {
   EXPECT_NE(refusal_of(mixtral_json()).find("'model_type' is \"mixtral\""), std::string::npos);
   Json config = family_json("mistral", "MistralForCausalLM");
   EXPECT_NE((config["sliding_window"] = 16, refusal_of(config)).find("'sliding_window' is 16"),
@@ -170,8 +171,8 @@ TEST(GgufConvert, WhatLlamaCppComputesOtherwiseIsRefused) {
   EXPECT_NE(refusal_of(config).find("'query_pre_attn_scalar' is 9"), std::string::npos);
 }
 
-// A tokenizer travels in the file: byte-level BPE.
-TEST(GgufConvert, TokenizersTravel) {
+// A tokenizer is stored in the file: byte-level BPE.
+TEST(GgufConvert, TokenizersSurviveTheRoundTrip) {
   FakeHfModel model(llama_json());
   MemoryFileSystem files;
   model.write(files, "m", 1);
@@ -211,7 +212,7 @@ TEST(GgufConvert, TokenizersTravel) {
   EXPECT_EQ(parse_json(read_file(files, "b/config.json"), "b")["eos_token_id"], 4);
 }
 
-// Whatever bytes a file has, it is a model or an error that says what is wrong.
+// Any bytes of a file result in a model or in an error that states what is wrong.
 TEST(GgufConvert, DamagedFilesAreRefused) {
   const FakeHfModel model(llama_json());
   MemoryFileSystem files;

@@ -6,6 +6,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
+#include "tutti/base/round_up.h"
 #include "tutti/base/text.h"
 
 namespace tutti::checkpoint {
@@ -42,7 +43,7 @@ class GgufReader {
 
   template <typename... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::corrupt, "'{}', byte {}: {}; take the file from its source again", path_, at_,
+    fail(ErrorKind::corrupt, "'{}', byte {}: {}; download the file again", path_, at_,
          fmt::format(format, std::forward<Args>(args)...));
   }
 
@@ -64,11 +65,11 @@ class GgufReader {
     return out;
   }
 
-  // How many things of at least `least` bytes follow.
+  // A count of items that have at least `least` bytes each.
   uint64_t count(int64_t least, const char* what) {
     const auto value = number<uint64_t>(what);
     if (value > (bytes_.size() - at_) / static_cast<uint64_t>(least)) {
-      refuse("{} is {}, more than the file can hold", what, value);
+      refuse("{} is {}, more than fits into the file", what, value);
     }
     return value;
   }
@@ -76,7 +77,7 @@ class GgufReader {
   GgufKind kind(const std::string& key) {
     const auto value = number<uint32_t>("the type of a value");
     if (value > static_cast<uint32_t>(GgufKind::f64))
-      refuse("'{}' has the type {}, which GGUF has not", key, value);
+      refuse("'{}' has the unknown type {}", key, value);
     return static_cast<GgufKind>(value);
   }
 
@@ -97,7 +98,7 @@ class GgufReader {
       case GgufKind::f64: return number<double>(what);
       case GgufKind::array: break;
     }
-    refuse("'{}' is an array of arrays, which no key here is", key);
+    refuse("'{}' is an array of arrays, which no known key is", key);
   }
 
   GgufValue entry(const std::string& key) {
@@ -134,15 +135,15 @@ class GgufReader {
     const auto stored = number<uint32_t>("the type of a tensor");
     const auto type = gguf_type_of(stored);
     if (!type) {
-      fail(
-          ErrorKind::unsupported,
-          "'{}': tensor '{}' has the element type {}; F32, F16, BF16, Q8_0 and Q4_0 are read: take "
-          "the model in one of them",
-          path_, out.name, stored);
+      fail(ErrorKind::unsupported,
+           "'{}': tensor '{}' has the element type {}; accepted: F32, F16, BF16, Q8_0 and Q4_0; "
+           "take "
+           "the model in one of them",
+           path_, out.name, stored);
     }
     out.type = *type;
     if (is_blocked(out.type) && out.shape.back() % kGgufBlock != 0) {
-      refuse("tensor '{}' has rows of {} elements, which are no blocks of {}", out.name,
+      refuse("tensor '{}' has rows of {} elements, not a multiple of the block size {}", out.name,
              out.shape.back(), kGgufBlock);
     }
     out.bytes = gguf_bytes(out.type, elements);
@@ -168,16 +169,12 @@ int64_t alignment_of(const GgufReader& reader, const Json* value) {
   const bool is_number = value->is_number_unsigned();
   const auto alignment = is_number ? value->get<uint64_t>() : 0;
   if (alignment == 0 || alignment % 8 != 0 || alignment > (uint64_t{1} << 20)) {
-    reader.refuse("{} is {}; it is a multiple of 8", kAlignmentKey, value->dump());
+    reader.refuse("{} is {}; expected a multiple of 8", kAlignmentKey, value->dump());
   }
   return static_cast<int64_t>(alignment);
 }
 
-int64_t aligned(int64_t bytes, int64_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
-// Every tensor is within the file, at a multiple of the alignment, and apart from the others.
+// Every tensor must be inside the file, at a multiple of the alignment, without overlaps.
 void check_offsets(const GgufReader& reader, std::vector<GgufTensor> tensors, int64_t data_bytes,
                    int64_t alignment) {
   std::sort(tensors.begin(), tensors.end(),
@@ -185,11 +182,12 @@ void check_offsets(const GgufReader& reader, std::vector<GgufTensor> tensors, in
   int64_t end = 0;
   for (const GgufTensor& tensor : tensors) {
     if (tensor.offset % alignment != 0 || tensor.offset < end) {
-      reader.refuse("tensor '{}' starts at {} of the data, where it cannot", tensor.name,
-                    tensor.offset);
+      reader.refuse(
+          "tensor '{}' starts at {} of the data, which is not aligned or overlaps another tensor",
+          tensor.name, tensor.offset);
     }
     if (tensor.offset > data_bytes || tensor.bytes > data_bytes - tensor.offset) {
-      reader.refuse("tensor '{}' ends behind the end of the file", tensor.name);
+      reader.refuse("tensor '{}' extends beyond the end of the file", tensor.name);
     }
     end = tensor.offset + tensor.bytes;
   }
@@ -252,7 +250,7 @@ std::string header_of(const GgufMetadata& metadata, const std::vector<GgufTensor
     out.put(static_cast<uint64_t>(tensor.offset));
   }
   out.bytes.resize(
-      static_cast<size_t>(aligned(static_cast<int64_t>(out.bytes.size()), kAlignment)));
+      static_cast<size_t>(round_up(static_cast<int64_t>(out.bytes.size()), kAlignment)));
   return std::move(out.bytes);
 }
 
@@ -268,24 +266,23 @@ GgufFile::GgufFile(FileSystem& files, std::string path)
   reader.number<uint32_t>("the magic");
   const auto version = reader.number<uint32_t>("the version");
   if (version != 2 && version != 3) {
-    fail(ErrorKind::unsupported, "'{}' has version {}; versions 2 and 3 (little-endian) are read",
-         path_, version);
+    fail(ErrorKind::unsupported, "'{}' has version {}; accepted: 2 and 3 (little-endian)", path_,
+         version);
   }
   const uint64_t tensors = reader.count(8 + 4 + 8 + 4 + 8, "the number of tensors");
   const uint64_t keys = reader.count(8 + 4 + 1, "the number of keys");
   for (uint64_t i = 0; i < keys; ++i) {
     const std::string key = reader.text("a key");
-    if (!metadata_.emplace(key, reader.entry(key)).second)
-      reader.refuse("'{}' is given twice", key);
+    if (!metadata_.emplace(key, reader.entry(key)).second) reader.refuse("duplicate key '{}'", key);
   }
   for (uint64_t i = 0; i < tensors; ++i) {
     tensors_.push_back(reader.tensor());
     if (!by_name_.emplace(tensors_.back().name, i).second) {
-      reader.refuse("tensor '{}' is there twice", tensors_.back().name);
+      reader.refuse("duplicate tensor '{}'", tensors_.back().name);
     }
   }
   const int64_t alignment = alignment_of(reader, find(kAlignmentKey));
-  data_begin_ = static_cast<size_t>(aligned(static_cast<int64_t>(reader.at()), alignment));
+  data_begin_ = static_cast<size_t>(round_up(static_cast<int64_t>(reader.at()), alignment));
   const int64_t data_bytes = static_cast<int64_t>(bytes.size()) - static_cast<int64_t>(data_begin_);
   check_offsets(reader, tensors_, std::max<int64_t>(data_bytes, 0), alignment);
 }
@@ -314,7 +311,7 @@ void write_gguf(FileSystem& files, const std::string& path, const GgufMetadata& 
     for (const int64_t size : tensor.shape) elements *= size;
     tensor.offset = offset;
     tensor.bytes = gguf_bytes(tensor.type, elements);
-    offset = aligned(offset + tensor.bytes, kAlignment);
+    offset = round_up(offset + tensor.bytes, kAlignment);
   }
   const std::string temporary = path + ".tmp";
   const auto out = files.create(temporary);
@@ -327,7 +324,7 @@ void write_gguf(FileSystem& files, const std::string& path, const GgufMetadata& 
       written += static_cast<int64_t>(bytes);
     });
     TUTTI_CHECK(written == tensor.bytes, "{}: {} bytes of {}", tensor.name, written, tensor.bytes);
-    const std::string padding(static_cast<size_t>(aligned(written, kAlignment) - written), '\0');
+    const std::string padding(static_cast<size_t>(round_up(written, kAlignment) - written), '\0');
     out->append(padding.data(), padding.size());
   }
   out->sync();

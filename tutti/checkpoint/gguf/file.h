@@ -49,20 +49,20 @@ struct GgufValue {
 struct GgufTensor {
   std::string name;
   GgufType type = GgufType::f32;
-  std::vector<int64_t> shape;  // the slowest dimension first, as everywhere in Tutti
+  std::vector<int64_t> shape;  // slowest dimension first, as everywhere in Tutti
   int64_t offset = 0;          // bytes from the start of the data
   int64_t bytes = 0;
 };
 
 class GgufFile {
  public:
-  // Throws corrupt naming the path, the key or tensor and the byte in the file, when the file is
-  // truncated or says what cannot be; unsupported for other versions and element types.
+  // Throws corrupt naming the path, the key or tensor and the byte in the file, if the file is
+  // truncated or inconsistent; unsupported for other versions and element types.
   GgufFile(FileSystem& files, std::string path);
 
   const std::string& path() const { return path_; }
   const std::map<std::string, GgufValue>& metadata() const { return metadata_; }
-  // Null: absent.
+  // Null if absent.
   const Json* find(const std::string& key) const;
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufTensor* tensor(const std::string& name) const;
@@ -79,8 +79,8 @@ class GgufFile {
 
 using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;
 
-// Writes `path`, which appears when it is complete. Offsets and bytes of `tensors` are filled in;
-// `write` is called for each of them in order with what appends its bytes.
+// Writes `path` atomically. Offsets and bytes of `tensors` are computed; `write` is called for each
+// of them in order with a function that appends its bytes.
 using GgufAppend = std::function<void(const void* data, size_t bytes)>;
 void write_gguf(FileSystem& files, const std::string& path, const GgufMetadata& metadata,
                 std::vector<GgufTensor> tensors,

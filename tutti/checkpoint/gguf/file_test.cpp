@@ -64,7 +64,7 @@ TEST_F(GgufFiles, RoundTrip) {
 }
 
 TEST_F(GgufFiles, EveryTruncationIsRefused) {
-  // Behind the last tensor there is padding, which may be missing.
+  // The padding after the last tensor may be missing.
   const GgufFile file(files_, "m.gguf");
   const size_t used = bytes_.size() - 32 + 12;
   for (size_t size = 0; size < used; ++size) {
@@ -73,7 +73,7 @@ TEST_F(GgufFiles, EveryTruncationIsRefused) {
   EXPECT_EQ(refusal(bytes_.substr(0, used)), "");
 }
 
-TEST_F(GgufFiles, DamageIsNamedOrHarmless) {
+TEST_F(GgufFiles, DamageIsReportedOrHarmless) {
   EXPECT_NE(refusal("GGML" + bytes_.substr(4)).find("not a GGUF file"), std::string::npos);
   std::string other = bytes_;
   other[4] = 9;
@@ -81,7 +81,7 @@ TEST_F(GgufFiles, DamageIsNamedOrHarmless) {
   const size_t at = bytes_.find("a.count");
   other = bytes_;
   other[at + 7] = 99;
-  EXPECT_NE(refusal(other).find("'a.count' has the type 99"), std::string::npos);
+  EXPECT_NE(refusal(other).find("'a.count' has the unknown type 99"), std::string::npos);
   other = bytes_;
   other[bytes_.find("\1\0\0\0\0\0\0\0w", 0, 9) + 9 + 4 + 16] = 12;
   EXPECT_NE(refusal(other).find("tensor 'w' has the element type 12"), std::string::npos);

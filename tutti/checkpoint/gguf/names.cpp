@@ -28,8 +28,8 @@ const std::vector<ArchitectureNames>& architectures() {
 }
 
 struct NamePair {
-  const char* theirs;  // in transformers
-  const char* there;   // in GGUF
+  const char* hf_name;    // in transformers
+  const char* gguf_name;  // in GGUF
 };
 
 constexpr NamePair kGpt2Layer[] = {{"ln_1", "attn_norm"},       {"ln_2", "ffn_norm"},
@@ -126,8 +126,8 @@ std::optional<GgufPart> gguf_part(GgufArchitecture architecture, const std::stri
   if (kind != ".weight" && kind != ".bias") return std::nullopt;
   std::string_view base = std::string_view(name).substr(0, dot);
   for (const NamePair& pair : outside_names(architecture)) {
-    if (base != pair.theirs) continue;
-    GgufPart part{pair.there + kind};
+    if (base != pair.hf_name) continue;
+    GgufPart part{pair.gguf_name + kind};
     part.plus_one = is_gemma(architecture) && part.name == "output_norm.weight";
     return part;
   }
@@ -141,15 +141,15 @@ std::optional<GgufPart> gguf_part(GgufArchitecture architecture, const std::stri
   }
   base.remove_prefix(static_cast<size_t>(number.ptr - base.data()) + 1);
   for (const NamePair& pair : layer_names(architecture)) {
-    if (base != pair.theirs) continue;
-    GgufPart part{fmt::format("blk.{}.{}{}", layer, pair.there, kind)};
-    const std::string_view there = pair.there;
+    if (base != pair.hf_name) continue;
+    GgufPart part{fmt::format("blk.{}.{}{}", layer, pair.gguf_name, kind)};
+    const std::string_view gguf_name = pair.gguf_name;
     part.transposed = architecture == GgufArchitecture::gpt2 && kind == ".weight" &&
-                      there.find("norm") == std::string_view::npos;
-    // Others rotate the halves of a head, as transformers.
-    if (architecture == GgufArchitecture::llama && there == "attn_q") part.heads = heads;
-    if (architecture == GgufArchitecture::llama && there == "attn_k") part.heads = kv_heads;
-    part.plus_one = is_gemma(architecture) && there.ends_with("norm");
+                      gguf_name.find("norm") == std::string_view::npos;
+    // Other architectures rotate the halves of a head, like transformers.
+    if (architecture == GgufArchitecture::llama && gguf_name == "attn_q") part.heads = heads;
+    if (architecture == GgufArchitecture::llama && gguf_name == "attn_k") part.heads = kv_heads;
+    part.plus_one = is_gemma(architecture) && gguf_name.ends_with("norm");
     return part;
   }
   return std::nullopt;
@@ -161,10 +161,10 @@ std::vector<std::string> hf_names(GgufArchitecture architecture, int64_t layers)
     out.push_back(base + ".weight");
     out.push_back(base + ".bias");
   };
-  for (const NamePair& pair : outside_names(architecture)) add(pair.theirs);
+  for (const NamePair& pair : outside_names(architecture)) add(pair.hf_name);
   for (int64_t layer = 0; layer < layers; ++layer) {
     for (const NamePair& pair : layer_names(architecture)) {
-      add(fmt::format("{}{}.{}", layer_prefix(architecture), layer, pair.theirs));
+      add(fmt::format("{}{}.{}", layer_prefix(architecture), layer, pair.hf_name));
     }
   }
   return out;

@@ -9,7 +9,7 @@ namespace {
 
 enum Wire : uint64_t { wire_varint = 0, wire_64 = 1, wire_bytes = 2, wire_32 = 5 };
 
-// The fields of one message, one after the other.
+// Iterates over the fields of one message.
 class Fields {
  public:
   Fields(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}

@@ -1,5 +1,5 @@
-// The part of a SentencePiece model (tokenizer.model, a protocol buffer) that GGUF files hold: its
-// pieces with their scores and kinds. Source: sentencepiece_model.proto.
+// The part of a SentencePiece model (tokenizer.model, a protocol buffer) that GGUF files contain:
+// its pieces with scores and kinds. Source: sentencepiece_model.proto.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tutti::checkpoint {
 struct Piece {
   std::string text;
   float score = 0;
-  int32_t kind = 1;  // 1 normal, 2 unknown, 3 control, 4 of users, 5 unused, 6 byte
+  int32_t kind = 1;  // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
 };
 
 struct PieceModel {

@@ -23,8 +23,7 @@ enum TokenKind : int32_t {
   token_byte
 };
 
-// How a tokenizer divides text into words: the expression of its tokenizer.json, and what llama.cpp
-// calls it.
+// Pre-tokenization: the regular expression of a tokenizer.json, and its name in llama.cpp.
 struct PreTokenizer {
   const char* name;
   const char* expression;  // null: ByteLevel's own
@@ -85,9 +84,8 @@ std::string pre_tokenizer_of(const Json& file, const std::string& path) {
       return known.name;
   }
   fail(ErrorKind::unsupported,
-       "'{}': pre_tokenizer divides text as none of gpt-2, llama-bpe and qwen2 does, which GGUF "
-       "files "
-       "name; export without a tokenizer (--tokenizer none)",
+       "'{}': pre_tokenizer splits text unlike gpt-2, llama-bpe and qwen2, which GGUF "
+       "files can name; export without a tokenizer (--tokenizer none)",
        path);
 }
 
@@ -121,8 +119,8 @@ void put_added(Vocabulary& out, const Json& file, int64_t size, const std::strin
 void read_byte_level(const Json& file, int64_t size, const std::string& path, Vocabulary& out) {
   const auto model = json_get<Json>(file, "model", path);
   if (model.value("type", std::string()) != "BPE") {
-    fail(ErrorKind::unsupported, "'{}': GGUF files hold BPE models; export without a tokenizer",
-         path);
+    fail(ErrorKind::unsupported,
+         "'{}': GGUF files can only contain BPE models; export without a tokenizer", path);
   }
   out.model = "gpt2";
   out.pre = pre_tokenizer_of(file, path);
@@ -144,7 +142,9 @@ void read_sentencepiece(std::string_view bytes, const Json& tokenizer, int64_t s
   const PieceModel model = read_pieces(bytes, path);
   if (model.model_type != 2) {
     fail(ErrorKind::unsupported,
-         "'{}': GGUF files hold SentencePiece models of BPE; export without a tokenizer", path);
+         "'{}': GGUF files can only contain SentencePiece models of type BPE; export without a "
+         "tokenizer",
+         path);
   }
   out.model = "llama";
   out.pre = "default";
@@ -159,7 +159,7 @@ void read_sentencepiece(std::string_view bytes, const Json& tokenizer, int64_t s
   put_added(out, tokenizer, size, path);
 }
 
-// A token that tokenizer_config.json names, or the id that config.json has.
+// A token that tokenizer_config.json names, or the id in config.json.
 std::optional<int64_t> control_id(const Json& settings, const Json& config, const char* name,
                                   const Vocabulary& out) {
   Json token = settings.value(std::string(name) + "_token", Json());
@@ -187,7 +187,7 @@ const Json& array_of(const GgufFile& file, const char* key, size_t size) {
   const Json* found = file.find(key);
   if (found == nullptr || !found->is_array() || (size > 0 && found->size() != size)) {
     fail(ErrorKind::corrupt, "'{}': '{}' is {}", file.path(), key,
-         found == nullptr ? "absent" : "not a list of as many items as there are tokens");
+         found == nullptr ? "absent" : "not a list with one item per token");
   }
   return *found;
 }
@@ -213,7 +213,7 @@ bool flag_at(const GgufFile& file, const char* key, bool fallback) {
   return found != nullptr && found->is_boolean() ? found->get<bool>() : fallback;
 }
 
-// tokenizer.json of byte-level BPE. Empty: words are divided in a way that has no name here.
+// tokenizer.json of byte-level BPE. Empty if its pre-tokenization has no name here.
 std::optional<Json> byte_level_file(const GgufFile& file, const Json& tokens, const Json& kinds) {
   const std::string pre = text_at(file, "tokenizer.ggml.pre");
   const auto* known = std::find_if(std::begin(kPreTokenizers), std::end(kPreTokenizers),
@@ -336,22 +336,21 @@ void write_vocabulary(FileSystem& files, const GgufFile& file, const std::string
                       Json& config, std::vector<std::string>& notes) {
   const std::string model = text_at(file, "tokenizer.ggml.model");
   if (model != "gpt2" && model != "llama") {
-    notes.push_back(
-        fmt::format("the tokenizer '{}' of the GGUF file is not read; gpt2 and llama are", model));
+    notes.push_back(fmt::format(
+        "the tokenizer '{}' of the GGUF file is not supported; accepted: gpt2, llama", model));
     return;
   }
   const Json& tokens = array_of(file, "tokenizer.ggml.tokens", 0);
   const Json& kinds = array_of(file, "tokenizer.ggml.token_type", tokens.size());
   if (!is_text_list(tokens)) {
-    fail(ErrorKind::corrupt, "'{}': 'tokenizer.ggml.tokens' is not a list of texts", file.path());
+    fail(ErrorKind::corrupt, "'{}': 'tokenizer.ggml.tokens' is not a list of strings", file.path());
   }
   if (model == "gpt2") {
     const auto tokenizer = byte_level_file(file, tokens, kinds);
     if (!tokenizer) {
       notes.push_back(
-          fmt::format("the tokenizer of the GGUF file divides words as '{}' does, which is not "
-                      "read; gpt-2, llama-bpe "
-                      "and qwen2 are",
+          fmt::format("the pre-tokenizer '{}' of the GGUF file is not supported; accepted: gpt-2, "
+                      "llama-bpe, qwen2",
                       text_at(file, "tokenizer.ggml.pre")));
       return;
     }

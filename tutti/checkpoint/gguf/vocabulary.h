@@ -15,15 +15,14 @@
 
 namespace tutti::checkpoint {
 
-// Appends tokenizer.* for the files in `folder`, whose config.json is `config`; where there are
-// none, tokenizer.ggml.model is "no_vocab". `notes` says what a user may want to know. Throws
-// unsupported naming the file and what GGUF has no name for.
+// Appends tokenizer.* for the files in `folder`, whose config.json is `config`; without any,
+// tokenizer.ggml.model is "no_vocab". `notes` receives messages for the user. Throws unsupported
+// naming the file and the feature that GGUF cannot express.
 void append_vocabulary(FileSystem& files, const std::string& folder, const Json& config,
                        GgufMetadata& metadata, std::vector<std::string>& notes);
 
 // Writes the tokenizer's files of `file` into `folder`, and the ids of its control tokens into
-// `config`. A tokenizer of another kind is left out, and a note says so. Throws corrupt naming file
-// and key.
+// `config`. Omits a tokenizer of another kind, with a note. Throws corrupt naming file and key.
 void write_vocabulary(FileSystem& files, const GgufFile& file, const std::string& folder,
                       Json& config, std::vector<std::string>& notes);
 

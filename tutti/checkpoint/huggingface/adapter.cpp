@@ -19,7 +19,7 @@
 namespace tutti::checkpoint {
 namespace {
 
-// One adapter of one block: its tensors in the flat parameters, and what it corrects.
+// One adapter of one block: its tensors in the flat parameters, and the projection that it adapts.
 struct Placed {
   spec::Adapter adapter;
   std::string block;  // "blocks.3."
@@ -43,7 +43,7 @@ std::vector<Placed> placed_adapters(const spec::ParamLayout& layout, const spec:
   return list;
 }
 
-// A module of transformers with the adapters that reach it.
+// A module of transformers with its adapters.
 struct Module {
   std::string name;       // "transformer.h.0.attn.c_attn"
   int64_t first_row = 0;  // of the projection's outputs
@@ -79,7 +79,7 @@ std::vector<Module> modules_of(const std::vector<Placed>& placed, const spec::Mo
   return modules;
 }
 
-// "attn.c_attn": what PEFT matches with the ends of module names, the same in every layer.
+// "attn.c_attn": the suffix of module names that PEFT matches, the same in every layer.
 std::string target_of(const std::string& module) {
   const size_t last = module.find_last_of('.');
   return module.substr(module.find_last_of('.', last - 1) + 1);

@@ -1,5 +1,5 @@
-// Low-rank adapters on their way out: merged into the weights that they correct, or as a folder
-// that Hugging Face's PEFT loads beside the model.
+// Export of low-rank adapters: merged into the weights that they adapt, or as a folder that Hugging
+// Face's PEFT loads with the model.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 namespace tutti::checkpoint {
 
 // W += (alpha / rank) B A for every adapter of `layout`, over the flat f32 parameters
-// [layout.elements]. Products are summed in f32 and added once. Adapters are left as they are.
+// [layout.elements]. Products are summed in f32 and added once. The adapters themselves are
+// unchanged.
 void merge_adapters(const spec::ParamLayout& layout, const spec::ModelConfig& model, float* flat);
 
 // The parameters of `layout` without adapters: flat f32 [elements of param_table(model)].
@@ -29,12 +30,12 @@ struct ExportedAdapter {
 // Writes adapter_model.safetensors (f32) and adapter_config.json as PEFT 0.12 does for the model's
 // class in transformers (gpt2, llama, mistral). `base` is base_model_name_or_path.
 //
-// PEFT adapts modules. Where transformers has several for one of our adapters (qkv of Llama), each
-// gets the whole A and its rows of B; where it has one for several (query and value of GPT-2's
-// c_attn), that one gets all of their A, below one another, and their B in blocks, with a rank and
-// an alpha of as many times (rank_pattern, alpha_pattern): the same function, exactly. Our rotation
-// pairs the same elements as transformers', so no row moves.
-// Throws unsupported for a model that transformers does not have.
+// PEFT adapts modules. If transformers has several modules for one of our adapters (qkv of Llama),
+// each gets the whole A and its rows of B; if it has one module for several adapters (query and
+// value of GPT-2's c_attn), that module gets their stacked A and their B in blocks, with rank and
+// alpha multiplied by their number (rank_pattern, alpha_pattern): exactly the same function. Our
+// RoPE pairs the same elements as transformers', so no row moves. Throws unsupported for a model
+// that transformers does not have.
 ExportedAdapter export_adapter(FileSystem& files, const spec::ParamLayout& layout,
                                const spec::ModelConfig& model, const float* flat,
                                const std::string& base, const std::string& folder);

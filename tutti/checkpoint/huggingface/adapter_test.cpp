@@ -74,7 +74,7 @@ TEST(Adapter, MergeAddsTheScaledProductToItsRows) {
   expect("blocks.0.mlp.gate_up.weight", "blocks.0.mlp.gate", 0, 20, 12);
   expect("blocks.0.mlp.gate_up.weight", "blocks.0.mlp.up", 20, 20, 12);
   expect("blocks.0.mlp.down.weight", "blocks.0.mlp.down", 0, 12, 20);
-  // Key rows, which no adapter reaches, and the adapters themselves.
+  // Key rows, which have no adapter, and the adapters themselves are unchanged.
   for (int64_t i = 12 * 12; i < 16 * 12; ++i) {
     ASSERT_EQ(after.at("blocks.0.attention.qkv.weight")[i],
               before.at("blocks.0.attention.qkv.weight")[i]);

@@ -41,7 +41,7 @@ const HfFamilyNames& read_family(const Json& config, HfKeys& keys, std::string_v
   return *found;
 }
 
-// Weights in fewer bits: experts of gpt-oss may be (mxfp4.h).
+// Quantized weights: only experts of gpt-oss (mxfp4.h).
 void read_quantization(HfKeys& keys, std::string_view path, HfModel& out) {
   if (out.family != HfFamily::gpt_oss) {
     keys.only("quantization_config", {}, "none: weights in F32, BF16 or F16");
@@ -51,17 +51,17 @@ void read_quantization(HfKeys& keys, std::string_view path, HfModel& out) {
   HfKeys quantization(keys.object("quantization_config"), path, "quantization_config.");
   quantization.only("quant_method", {"mxfp4"});
   out.notes.emplace_back(
-      "quantization_config: experts are read from MXFP4 and kept in bf16, exactly");
+      "quantization_config: MXFP4 weights of experts are imported as bf16, without loss");
 }
 
-// What no model type may have.
+// Keys that no model type may have.
 void check_common(HfKeys& keys) {
   keys.only("is_encoder_decoder", {false});
   keys.only("add_cross_attention", {false});
   keys.only("tie_encoder_decoder", {false});
   keys.only("pruned_heads", {Json::object()});
   for (const char* key : hf_neutral_keys()) keys.know(key);
-  for (const char* key : {"torch_dtype", "dtype"}) keys.know(key);  // the files say it themselves
+  for (const char* key : {"torch_dtype", "dtype"}) keys.know(key);  // the files contain it
 }
 
 void read_gpt2(HfKeys& keys, HfModel& out) {
@@ -94,7 +94,7 @@ void read_gpt2(HfKeys& keys, HfModel& out) {
   }
   if (const double attention = keys.real("attn_pdrop", 0.1); attention != 0) {
     out.notes.push_back(
-        fmt::format("attn_pdrop {}: there is no dropout of attention weights here; it acts in "
+        fmt::format("attn_pdrop {}: Tutti has no dropout of attention weights; it acts in "
                     "training only",
                     attention));
   }
@@ -108,7 +108,7 @@ void read_mixtral_experts(HfKeys& keys, ModelConfig& model) {
   keys.only("router_jitter_noise", {0});
 }
 
-// llama and mixtral differ in a few defaults and keys.
+// llama and mixtral, which differ in a few defaults and keys.
 void read_llama(HfKeys& keys, const Json& config, std::string_view path, HfModel& out) {
   ModelConfig& model = out.model;
   const bool llama = out.family == HfFamily::llama;
@@ -118,7 +118,7 @@ void read_llama(HfKeys& keys, const Json& config, std::string_view path, HfModel
   model.hidden = keys.count("hidden_size");
   model.layers = keys.count("num_hidden_layers");
   model.heads = keys.count("num_attention_heads");
-  // null means one per head in all of them; an absent key does in llama only.
+  // null means one per head in both; an absent key does so in llama only.
   const bool as_heads = llama || config.contains("num_key_value_heads");
   model.kv_heads = keys.count("num_key_value_heads", as_heads ? model.heads : 8);
   model.ffn = keys.count("intermediate_size");
@@ -141,10 +141,9 @@ void read_llama(HfKeys& keys, const Json& config, std::string_view path, HfModel
     model.biases = {attention_bias, attention_bias, mlp_bias, mlp_bias};
   }
   model.tied_embeddings = keys.flag("tie_word_embeddings", false);
-  keys.only("attention_dropout", {0},
-            " (it acts in training only: write 0 there to go without it)");
+  keys.only("attention_dropout", {0}, " (it acts in training only: write 0 to disable it)");
   if (!mixtral) return;
-  keys.only("sliding_window", {nullptr}, " (every token sees all before it)");
+  keys.only("sliding_window", {nullptr}, " (every token attends to all before it)");
   read_mixtral_experts(keys, model);
 }
 

@@ -1,11 +1,11 @@
 // config.json of Hugging Face's transformers <-> spec::ModelConfig, for the model types of
-// families.cpp: gpt2, llama (2, 3, 3.1 and later), mistral, mixtral and today's, dense and with
-// experts.
+// families.cpp: gpt2, llama (2, 3, 3.1 and later), mistral, mixtral and current ones, dense and
+// with experts.
 //
-// A key that changes the arithmetic in a way that Tutti cannot do throws unsupported naming the
-// key, its value and what is accepted. A missing key takes the default that transformers gives it,
-// and throws usage where there is none; so does a value of the wrong type. Keys that the model
-// type does not have are without effect there as well: they become notes.
+// A key with a value that Tutti cannot compute throws unsupported, naming the key, its value and
+// what is accepted. A missing key takes the default of transformers; without a default it throws
+// usage, as does a value of the wrong type. Keys that the model type does not have are ignored
+// there as well: they become notes.
 #pragma once
 
 #include <string>
@@ -42,19 +42,19 @@ const char* hf_family_name(HfFamily family);  // the value of "model_type"
 struct HfModel {
   HfFamily family = HfFamily::llama;
   spec::ModelConfig model;         // without a name
-  std::vector<std::string> notes;  // what a user may want to know: ignored keys, dropped dropout
+  std::vector<std::string> notes;  // for the user: ignored keys, dropped dropout
 };
 
 // `path` names the file in errors.
 HfModel read_hf_config(const Json& config, std::string_view path);
 
-// The type that computes what `model` does; throws unsupported naming the first field of the model
-// that none has. Where several do, that of `original` (as below) is preferred.
+// The model type that computes what `model` does; throws unsupported naming the first field that no
+// type supports. If several types do, that of `original` (see below) is preferred.
 HfFamily hf_family_of(const spec::ModelConfig& model, const Json& original = Json::object());
 
-// A config.json of `model`, whose files hold `dtype`. Keys of `original` (the config.json that the
-// model was once imported with, or an empty object) that say nothing about the arithmetic are kept,
-// such as the ids of special tokens.
+// A config.json of `model`, whose files store `dtype`. Keeps the keys of `original` (the
+// config.json from which the model was imported, or an empty object) that do not affect the
+// arithmetic, such as the ids of special tokens.
 Json hf_config(const spec::ModelConfig& model, DType dtype, const Json& original);
 
 }  // namespace tutti::checkpoint

@@ -67,7 +67,7 @@ TEST(HfConfig, TakesTheDefaultsOfTransformers) {
   EXPECT_EQ(gpt2.model.ffn, 120);
   EXPECT_TRUE(gpt2.model.tied_embeddings && gpt2.model.linear_bias && gpt2.model.norm_bias);
   EXPECT_EQ(gpt2.model.dropout, 0.1);
-  ASSERT_EQ(gpt2.notes.size(), 1U);  // attn_pdrop is 0.1 unless it is given
+  ASSERT_EQ(gpt2.notes.size(), 1U);  // attn_pdrop is 0.1 unless given
   EXPECT_NE(gpt2.notes[0].find("attn_pdrop"), std::string::npos);
 }
 
@@ -83,7 +83,7 @@ TEST(HfConfig, ReadsMixtralAndMistral) {
   mistral["architectures"] = {"MistralForCausalLM"};
   EXPECT_EQ(read(mistral).model.moe.experts, 0);
   EXPECT_EQ(read(mistral).model.window, 0);
-  mistral.erase("sliding_window");  // transformers then has one
+  mistral.erase("sliding_window");  // transformers then uses one
   EXPECT_EQ(read(mistral).model.window, 4096);
   mistral["sliding_window"] = 7;
   EXPECT_EQ(read(mistral).model.window, 7);
@@ -102,7 +102,7 @@ TEST(HfConfig, TakesNewerNames) {
   EXPECT_EQ(model.head_dim, 8);
 }
 
-TEST(HfConfig, BiasesOfEitherPart) {
+TEST(HfConfig, ReadsBiasesOfEitherPart) {
   Json config = llama_json();
   config["attention_bias"] = config["mlp_bias"] = true;
   EXPECT_TRUE(read(config).model.linear_bias);
@@ -144,7 +144,7 @@ TEST(HfConfig, RefusesWhatChangesTheArithmetic) {
                           "'scale_attn_by_inverse_layer_idx'"));
 }
 
-TEST(HfConfig, SaysWhatIsMissingOrOfTheWrongType) {
+TEST(HfConfig, ReportsMissingKeysAndWrongTypes) {
   Json config = llama_json();
   config.erase("hidden_size");
   EXPECT_TRUE(says(error_of([&] { read(config); }), ErrorKind::usage,
@@ -152,15 +152,15 @@ TEST(HfConfig, SaysWhatIsMissingOrOfTheWrongType) {
   const auto wrong = [](const char* key, const Json& value, const std::string& part) {
     return says(refused(llama_json(), key, value), ErrorKind::usage, part);
   };
-  EXPECT_TRUE(wrong("hidden_size", "64", "key 'hidden_size' is \"64\"; a whole number"));
+  EXPECT_TRUE(wrong("hidden_size", "64", "key 'hidden_size' is \"64\"; expected a whole number"));
   EXPECT_TRUE(wrong("hidden_size", 64.5, "a whole number"));
   EXPECT_TRUE(wrong("hidden_size", true, "a whole number"));
   EXPECT_TRUE(wrong("hidden_size", -64, "a whole number"));
   EXPECT_TRUE(wrong("hidden_size", UINT64_MAX, "a whole number"));
-  EXPECT_TRUE(wrong("rms_norm_eps", "tiny", "a number is wanted"));
+  EXPECT_TRUE(wrong("rms_norm_eps", "tiny", "expected a number"));
   EXPECT_TRUE(wrong("tie_word_embeddings", 1, "true or false"));
-  EXPECT_TRUE(wrong("model_type", 7, "a text is wanted"));
-  EXPECT_TRUE(wrong("rope_scaling", 8, "an object is wanted"));
+  EXPECT_TRUE(wrong("model_type", 7, "expected a string"));
+  EXPECT_TRUE(wrong("rope_scaling", 8, "expected an object"));
   EXPECT_TRUE(
       wrong("num_attention_heads", 5, "num_attention_heads 5 does not divide hidden_size 36"));
   EXPECT_TRUE(wrong("num_key_value_heads", 4,
@@ -178,7 +178,7 @@ TEST(HfConfig, NotesKeysWithoutEffect) {
   EXPECT_EQ(hf.notes[0], "unsloth_fixed: ignored, model type llama does not have it");
 }
 
-TEST(HfConfig, WrittenAndReadIsTheSameModel) {
+TEST(HfConfig, WritingAndReadingRestoresTheModel) {
   Json untied = gpt2_json();
   untied["tie_word_embeddings"] = false;
   untied["n_inner"] = 77;
@@ -197,17 +197,17 @@ TEST(HfConfig, WrittenAndReadIsTheSameModel) {
   }
 }
 
-// Published config.json files mean the models that recipes/models/ describes.
+// Published config.json files describe the models of recipes/models/.
 void expect_preset(const char* config, const std::string& preset) {
   spec::ModelConfig model = read(parse_json(config, "config.json")).model;
   const spec::ModelConfig expected =
       spec::load_model_preset(preset, TUTTI_SOURCE_DIR "/recipes/models");
   model.name = expected.name;
-  model.dropout = expected.dropout;  // gpt2 says 0.1
+  model.dropout = expected.dropout;  // gpt2 has 0.1
   EXPECT_EQ(spec::to_yaml(model), spec::to_yaml(expected));
 }
 
-TEST(HfConfig, PublishedModelsAreOurPresets) {
+TEST(HfConfig, PublishedModelsEqualOurPresets) {
   expect_preset(R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
     "attn_pdrop": 0.1, "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256,
     "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024,

@@ -17,8 +17,8 @@ namespace {
 using spec::ModelConfig;
 
 [[noreturn]] void cannot_export(const std::string& what, const char* accepted) {
-  fail(ErrorKind::unsupported, "{}: no model type of transformers that Tutti writes has it; {}",
-       what, accepted);
+  fail(ErrorKind::unsupported, "{}: Tutti writes no model type of transformers with it; {}", what,
+       accepted);
 }
 
 void write_gpt2(const ModelConfig& model, Json& config) {
@@ -80,7 +80,7 @@ const char* torch_name(DType dtype) {
 
 namespace {
 
-// A config.json of `family`, without what all of them share.
+// A config.json of `family`, without the keys that all types share.
 Json family_config(const ModelConfig& model, HfFamily family) {
   Json config = {{"architectures", {hf_family_names(family).architectures.front()}},
                  {"model_type", hf_family_name(family)}};
@@ -96,7 +96,7 @@ Json family_config(const ModelConfig& model, HfFamily family) {
   return config;
 }
 
-// Whether a config.json of `family` says all of `model`: it is read again.
+// Whether a config.json of `family` expresses all of `model`: reads it again.
 bool describes(HfFamily family, const ModelConfig& model) {
   ModelConfig wanted = model;
   wanted.name.clear();
@@ -107,7 +107,7 @@ bool describes(HfFamily family, const ModelConfig& model) {
   try {
     ModelConfig read = read_hf_config(family_config(model, family), "").model;
     if (read.moe.first_dense_layers == 0 && read.moe.experts > 0) read.ffn = read.moe.expert_ffn;
-    // Gemma's are functions of whole numbers.
+    // Gemma's values are functions of integers.
     const auto close = [](double a, double b) { return std::abs(a - b) <= 1e-12 * std::abs(b); };
     if (close(read.attention_scale, wanted.attention_scale)) {
       read.attention_scale = wanted.attention_scale;
@@ -118,8 +118,8 @@ bool describes(HfFamily family, const ModelConfig& model) {
   }
 }
 
-// Of the model types of today that are built like Llama: the one it came from, or the first that
-// can say it.
+// Among the current Llama-like model types: the original one, or the first that can express the
+// model.
 std::optional<HfFamily> dense_family_of(const ModelConfig& model, const Json& original) {
   const Json type = original.value("model_type", Json());
   std::optional<HfFamily> found;
@@ -133,7 +133,7 @@ std::optional<HfFamily> dense_family_of(const ModelConfig& model, const Json& or
   return found;
 }
 
-// The first part of a model that Llama has not, for the error.
+// The first part of a model that Llama lacks, for the error.
 std::string first_part(const ModelConfig& model) {
   const ModelConfig plain;
   if (model.norm_placement != plain.norm_placement) return "model.norm_placement";

@@ -18,13 +18,13 @@ namespace {
 
 using spec::ModelConfig;
 
-// The layers of "layer_types" that see everything; none where the key is absent.
+// The layers of "layer_types" without a window; none if the key is absent.
 std::optional<std::vector<int64_t>> listed_global_layers(HfKeys& keys, const Json& config,
                                                          int64_t layers, std::string_view path) {
   if (!keys.has("layer_types")) return std::nullopt;
   const Json& list = config.at("layer_types");
   if (!list.is_array() || static_cast<int64_t>(list.size()) != layers) {
-    fail(ErrorKind::usage, "{}: 'layer_types' is no list of {} kinds of layers", path, layers);
+    fail(ErrorKind::usage, "{}: 'layer_types' is not a list of {} kinds of layers", path, layers);
   }
   std::vector<int64_t> global;
   for (int64_t i = 0; i < layers; ++i) {
@@ -122,7 +122,7 @@ void read_unrotated(HfKeys& keys, const Json& config, std::string_view path, Mod
   const bool given = keys.has("no_rope_layers");
   if (given && (!config.at("no_rope_layers").is_array() ||
                 static_cast<int64_t>(config.at("no_rope_layers").size()) != model.layers)) {
-    fail(ErrorKind::usage, "{}: 'no_rope_layers' is no list of {} numbers", path, model.layers);
+    fail(ErrorKind::usage, "{}: 'no_rope_layers' is not a list of {} numbers", path, model.layers);
   }
   for (int64_t i = 0; i < model.layers; ++i) {
     bool rotated = (i + 1) % interval != 0;
@@ -135,7 +135,7 @@ void read_unrotated(HfKeys& keys, const Json& config, std::string_view path, Mod
   }
 }
 
-// Where layers with a window rotate otherwise: of these, and of those that see everything.
+// If layers with a window have their own RoPE: the objects of these layers, and of those without.
 void read_ropes_of_kinds(const Json& object, std::string_view path, const std::string& name,
                          HfModel& out) {
   if (object.contains(kFullAttention)) {
@@ -148,7 +148,7 @@ void read_ropes_of_kinds(const Json& object, std::string_view path, const std::s
             out.model.window_rope_theta, nullptr, window);
   if (window.model.rope_scaling != spec::RopeScaling{}) {
     fail(ErrorKind::unsupported,
-         "{}: '{}.{}' scales the rotation of layers with a window, which Tutti cannot compute; "
+         "{}: '{}.{}' scales the RoPE of layers with a window, which Tutti cannot compute; "
          "accepted: rope_type default",
          path, name, kSlidingAttention);
   }
@@ -209,12 +209,12 @@ void read_dense(HfKeys& keys, const Json& config, std::string_view path, HfModel
   model.context = keys.count("max_position_embeddings");
   model.hidden = keys.count("hidden_size");
   model.layers = keys.count("num_hidden_layers");
-  if (model.layers > spec::kMostLayers) {  // lists of layers are made below
+  if (model.layers > spec::kMostLayers) {  // bounds the lists of layers below
     fail(ErrorKind::usage, "{}: 'num_hidden_layers' is {}; accepted: up to {}", path, model.layers,
          spec::kMostLayers);
   }
   model.heads = keys.count("num_attention_heads");
-  // null means one per head in all of them.
+  // null means one per head in all types.
   const bool as_heads = type.kv_heads == 0 || config.contains("num_key_value_heads");
   model.kv_heads = keys.count("num_key_value_heads", as_heads ? model.heads : type.kv_heads);
   model.ffn = keys.count("intermediate_size");
@@ -235,10 +235,10 @@ void read_dense(HfKeys& keys, const Json& config, std::string_view path, HfModel
   model.tied_embeddings = keys.flag("tie_word_embeddings", type.tied);
   for (const char* key : {"attention_dropout", "resid_pdrop", "embd_pdrop"}) {
     if (const double dropout = keys.real(key, 0); dropout != 0) {
-      out.notes.push_back(fmt::format("{} {}: left out; it acts in training only", key, dropout));
+      out.notes.push_back(fmt::format("{} {}: ignored; it acts in training only", key, dropout));
     }
   }
-  keys.know("original_max_position_embeddings");  // of longrope, which is refused
+  keys.know("original_max_position_embeddings");  // only for longrope, which is refused
   read_biases(type, keys, model);
   if (type.routed) read_experts(keys, config, out.family, model);
   read_windows(type, keys, config, path, model);

@@ -1,5 +1,5 @@
-// config.json of the model types that are built like Llama (dense_types.h), out of the parts of
-// spec::ModelConfig (config.h): which keys each type has, and what it takes where one is absent.
+// config.json of the Llama-like model types (dense_types.h), from the parts of spec::ModelConfig
+// (config.h): the keys of each type, and the defaults of absent keys.
 #pragma once
 
 #include <string_view>
@@ -12,14 +12,14 @@ namespace tutti::checkpoint {
 
 bool is_dense_family(HfFamily family);  // mistral, qwen2 and those after it
 
-// Everything but initializer_range and head sizes, which all types share.
+// Reads everything except initializer_range and head sizes, which all types share.
 void read_dense(HfKeys& keys, const Json& config, std::string_view path, HfModel& out);
 
-// head_dim where the key is absent; 0: hidden / heads.
+// head_dim if the key is absent; 0: hidden / heads.
 int64_t usual_head_dim(HfFamily family);
 
-// What read_dense and the shared keys read. Not everything a model may have is in a type: reading
-// it again tells.
+// Writes the keys that read_dense and the shared reader read. A type may not express all of a
+// model: reading the result again shows whether it does.
 void write_dense(const spec::ModelConfig& model, HfFamily family, Json& config);
 
 }  // namespace tutti::checkpoint

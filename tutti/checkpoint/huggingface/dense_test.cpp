@@ -1,5 +1,5 @@
-// Published config.json files of the dense families, as transformers 4 wrote them: parameters as
-// transformers counts them, the parts that they mean, and the way back.
+// Published config.json files of the dense families, as transformers 4 wrote them: parameter counts
+// of transformers, the parts of the model, and the round trip.
 #include "tutti/checkpoint/huggingface/dense.h"
 
 #include <gtest/gtest.h>
@@ -122,7 +122,7 @@ TEST(HfDense, CountsTheParametersOfPublishedModels) {
   }
 }
 
-// What is written says the same of every key that the published file has.
+// For every key of the published file, the written file has the same value.
 TEST(HfDense, WritesWhatItRead) {
   for (const Published& one : published()) {
     SCOPED_TRACE(one.name);
@@ -132,7 +132,7 @@ TEST(HfDense, WritesWhatItRead) {
     EXPECT_EQ(written.at("model_type"), config.at("model_type"));
     EXPECT_EQ(dense_model(written), model);
     for (const auto& [key, value] : config.items()) {
-      // Without effect, or of training only.
+      // Keys without effect, or for training only.
       const bool passive = key == "original_max_position_embeddings" || key == "resid_pdrop" ||
                            key == "embd_pdrop" || key == "attention_dropout" ||
                            key == "sliding_window_pattern" || key == "hidden_act" ||
@@ -218,7 +218,7 @@ TEST(HfDense, RefusesByName) {
 }
 
 // A wrong type, a number out of range, a list that does not fit: each is an error that names the
-// file and the key, and none is read as something else.
+// file and the key, and none is misread.
 TEST(HfDense, RefusesDamagedFiles) {
   struct Damage {
     const char* model;
@@ -237,7 +237,7 @@ TEST(HfDense, RefusesDamagedFiles) {
       {"Qwen2.5-7B", "max_window_layers", -1, "key 'max_window_layers' is -1"},
       {"Qwen2.5-7B", "sliding_window", 0, "key 'sliding_window' is 0"},
       {"Qwen2.5-7B", "rms_norm_eps", 0, "model.norm_epsilon: 0"},
-      {"Qwen2.5-7B", "layer_types", "sliding_attention", "'layer_types' is no list of 28"},
+      {"Qwen2.5-7B", "layer_types", "sliding_attention", "'layer_types' is not a list of 28"},
       {"Qwen2.5-7B", "partial_rotary_factor", 0.5, "'partial_rotary_factor' is 0.5"},
       {"Qwen2.5-7B", "rope_parameters", 7, "key 'rope_parameters' is 7"},
       {"Qwen2.5-7B", "rope_parameters", {{"rope_theta", -1}}, "model.rope_theta: -1"},
@@ -258,7 +258,8 @@ TEST(HfDense, RefusesDamagedFiles) {
        {{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 1}, {"beta_slow", 32}},
        "model.rope_scaling.fast_turns: 1"},
       {"Qwen3-0.6B-Base", "head_dim", 127, "model.head_dim: 127"},
-      {"Qwen3-0.6B-Base", "layer_types", Json::array({full, 3}), "'layer_types' is no list of 28"},
+      {"Qwen3-0.6B-Base", "layer_types", Json::array({full, 3}),
+       "'layer_types' is not a list of 28"},
       {"gemma-2-2b", "query_pre_attn_scalar", 0, "'query_pre_attn_scalar' is 0"},
       {"gemma-2-2b", "query_pre_attn_scalar", -256, "'query_pre_attn_scalar' is -256"},
       {"gemma-2-2b", "attn_logit_softcapping", -50, "model.attention_softcap: -50"},
@@ -281,7 +282,7 @@ TEST(HfDense, RefusesDamagedFiles) {
        "rope_parameters",
        {{"partial_rotary_factor", "half"}},
        "key 'rope_parameters.partial_rotary_factor' is \"half\""},
-      {"SmolLM3-3B-Base", "no_rope_layers", "0", "'no_rope_layers' is no list"},
+      {"SmolLM3-3B-Base", "no_rope_layers", "0", "'no_rope_layers' is not a list"},
       {"SmolLM3-3B-Base", "no_rope_layers", std::vector<int>(36, 2), "'no_rope_layers' is [2,"},
       {"SmolLM3-3B-Base", "no_rope_layer_interval", 0, "key 'no_rope_layer_interval' is 0"},
       {"granite-3.1-2b-base", "attention_multiplier", 0, "'attention_multiplier' is 0"},

@@ -1,6 +1,5 @@
-// The model types that are built like Llama as a table: which keys of config.json each has, and
-// what it takes where one is absent (as transformers does). Those with experts have besides the
-// keys of expert_keys.h.
+// Table of the Llama-like model types: the keys of config.json that each has, and the defaults of
+// absent keys (those of transformers). Types with experts also have the keys of expert_keys.h.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +8,16 @@
 
 namespace tutti::checkpoint {
 
-// Which biases "attention_bias": true stands for.
+// The biases that "attention_bias": true enables.
 enum class AttentionBias { none, always_qkv, qkv, all };
 
-// How a type chooses the layers that have the window.
+// How a type selects the layers with the window.
 enum class Windows {
   none,
-  all,     // sliding_window, absent: `usual`
-  used,    // the same with use_sliding_window: true
+  all,     // sliding_window, if absent `usual`
+  used,    // the same, enabled by use_sliding_window: true
   above,   // use_sliding_window, then layer_types, else layers from max_window_layers on
-  listed,  // layer_types, else every pattern-th layer sees everything
+  listed,  // layer_types, else every pattern-th layer has no window
 };
 
 struct DenseType {
@@ -27,26 +26,26 @@ struct DenseType {
   double epsilon = 1e-6;
   double rope_theta = 1e4;
   bool tied = false;
-  int64_t kv_heads = 0;  // where the key is absent; 0: heads
+  int64_t kv_heads = 0;  // if the key is absent; 0: heads
   int64_t head_dim = 0;  // likewise; 0: hidden / heads
   AttentionBias attention_bias = AttentionBias::all;
   bool usual_attention_bias = false;
   bool mlp_bias = false;  // has the key
   Windows windows = Windows::none;
-  int64_t window = 0;   // where the key is absent; 0: none
-  int64_t pattern = 0;  // listed: every so many layers one sees everything
+  int64_t window = 0;   // if the key is absent; 0: none
+  int64_t pattern = 0;  // listed: every so many layers, one has no window
   spec::NormPlacement norms = spec::NormPlacement::before;
   spec::QueryKeyNorm query_key_norm = spec::QueryKeyNorm::none;
-  double rotated_share = 0;      // partial_rotary_factor where the key is absent; 0: no such key
+  double rotated_share = 0;      // partial_rotary_factor if the key is absent; 0: no such key
   bool gemma = false;            // 1 + w, scaled embeddings, query_pre_attn_scalar, softcaps
-  double attention_softcap = 0;  // where the keys are absent
+  double attention_softcap = 0;  // if the keys are absent
   double logit_softcap = 0;
-  bool window_rope = false;             // a rotation of its own for layers with the window
+  bool window_rope = false;             // layers with a window have their own RoPE
   bool multipliers = false;             // Granite's
   bool unrotated = false;               // no_rope_layers
   bool routed = false;                  // a mixture of experts
   bool sinks = false;                   // of attention
-  spec::RopeScaling rope_scaling = {};  // where no key says any
+  spec::RopeScaling rope_scaling = {};  // if no key has one
 };
 
 const DenseType* find_dense_type(HfFamily family);  // null: another family

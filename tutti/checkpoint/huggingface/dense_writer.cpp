@@ -1,4 +1,4 @@
-// config.json of the dense model types (dense.h), written.
+// Writes config.json of the dense model types (dense.h).
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -31,7 +31,7 @@ void write_windows(const DenseType& type, const ModelConfig& model, Json& config
   }
   config["layer_types"] = std::move(kinds);
   if (type.windows != Windows::above) return;
-  // What transformers before 4.53 reads instead.
+  // Read instead by transformers before 4.53.
   int64_t first = 0;
   while (first < static_cast<int64_t>(model.global_layers.size()) &&
          model.global_layers[static_cast<size_t>(first)] == first) {

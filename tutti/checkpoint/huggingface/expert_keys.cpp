@@ -10,8 +10,8 @@ namespace {
 using spec::MixtureOfExperts;
 using spec::ModelConfig;
 
-// Qwen3's: dense are the layers of mlp_only_layers, and those whose number, counted from 1,
-// decoder_sparse_step does not divide. Tutti has dense layers before all others only.
+// Qwen3: dense are the layers of mlp_only_layers, and those whose number, counted from 1,
+// decoder_sparse_step does not divide. In Tutti all dense layers precede the others.
 int64_t first_dense_layers(HfKeys& keys, const Json& config, int64_t layers) {
   const int64_t step = keys.count("decoder_sparse_step", 1);
   std::vector<bool> dense(static_cast<size_t>(layers));
@@ -60,7 +60,7 @@ void read_experts(HfKeys& keys, const Json& config, HfFamily family, ModelConfig
   if (family == HfFamily::gpt_oss) return read_gpt_oss(keys, model);
   const bool qwen = family == HfFamily::qwen3_moe;
   MixtureOfExperts& moe = model.moe;
-  // transformers has two names for it, and writes one or the other.
+  // transformers has two names for it, and writes either.
   moe.experts = keys.count("num_experts", keys.count("num_local_experts", qwen ? 128 : 64));
   moe.top_k = keys.count("num_experts_per_tok", 8);
   moe.renormalize = keys.flag("norm_topk_prob", false);

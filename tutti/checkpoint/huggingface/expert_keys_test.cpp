@@ -1,6 +1,5 @@
-// PublishedExperts config.json files of models with experts, as transformers 4 wrote them:
-// parameters as transformers counts them, the parts that they mean, the way back, and what is
-// refused.
+// Published config.json files of models with experts, as transformers 4 wrote them: parameter
+// counts of transformers, the parts of the model, the round trip, and refusals.
 #include "tutti/checkpoint/huggingface/expert_keys.h"
 
 #include <gtest/gtest.h>
@@ -97,7 +96,7 @@ TEST(HfExperts, AreWrittenAsRead) {
     SCOPED_TRACE(one.name);
     const Json config = Json::parse(one.config);
     const spec::ModelConfig model = experts_model(config);
-    // Also of a model that was trained here from the start.
+    // The same for a model that was trained here from scratch.
     for (const Json& original : {config, Json::object()}) {
       const Json written = hf_config(model, DType::bf16, original);
       EXPECT_EQ(written.at("model_type"), config.at("model_type"));
@@ -132,7 +131,7 @@ TEST(HfExperts, ReadThePartsOfGptOss) {
   EXPECT_EQ(spec::window_of(model, 0, 4096), 128);
   EXPECT_EQ(spec::window_of(model, 1, 4096), 0);
   EXPECT_FALSE(model.rope_scaling.rounded);
-  // Without these keys transformers takes the same.
+  // These are the defaults of transformers.
   for (const char* key : {"layer_types", "rope_scaling", "rope_theta", "head_dim"}) {
     config.erase(key);
   }
@@ -145,7 +144,7 @@ TEST(HfExperts, ReadThePartsOfGptOss) {
   EXPECT_EQ(experts_model(config), unscaled);
 }
 
-// Where a key is absent transformers divides no weights, and has 128 or 64 experts.
+// If a key is absent transformers does not renormalize weights, and has 128 or 64 experts.
 TEST(HfExperts, TakeTheDefaultsOfTransformers) {
   Json config = experts_config("Qwen3-30B-A3B");
   for (const char* key : {"norm_topk_prob", "num_experts", "moe_intermediate_size"}) {
@@ -162,7 +161,7 @@ TEST(HfExperts, TakeTheDefaultsOfTransformers) {
   EXPECT_EQ(experts_model(config).moe.experts, 64);
 }
 
-TEST(HfExperts, MayFollowDenseLayers) {
+TEST(HfExperts, CanFollowDenseLayers) {
   Json config = experts_config("Qwen3-30B-A3B");
   config["mlp_only_layers"] = {1, 0};
   const spec::ModelConfig model = experts_model(config);
@@ -171,7 +170,7 @@ TEST(HfExperts, MayFollowDenseLayers) {
   EXPECT_EQ(hf_config(model, DType::f32, config).at("mlp_only_layers"), Json({0, 1}));
 }
 
-TEST(HfExperts, HaveTheWindowInAllLayers) {
+TEST(HfExperts, CanHaveTheWindowInAllLayers) {
   Json config = experts_config("Qwen3-30B-A3B");
   config["sliding_window"] = 512;
   EXPECT_EQ(experts_model(config).window, 0);
@@ -220,8 +219,8 @@ TEST(HfExperts, AreRefusedByName) {
   }
 }
 
-// What no type has together is named.
-TEST(HfExperts, AreExportedWhereATypeHasThem) {
+// Combinations that no type has are refused by name.
+TEST(HfExperts, AreExportedIfATypeHasThem) {
   const auto refused = [](const spec::ModelConfig& model) {
     try {
       hf_family_of(model);

@@ -17,7 +17,7 @@
 namespace tutti::checkpoint {
 namespace {
 
-// One tensor to write and what it is made of.
+// One tensor to write and its sources.
 struct Item {
   const HfParameter* parameter;
   const HfPart* part;
@@ -127,7 +127,7 @@ class Exporter {
     reader_.release(name);
   }
 
-  // The elements of a stored tensor: where the file is mapped, or joined from its slices.
+  // The elements of a stored tensor: from the mapped file, or concatenated from its slices.
   const char* whole(const std::string& name, std::string& joined) {
     const TensorRecord& record = reader_.tensor(name);
     if (record.slices.size() == 1) return reader_.bytes(name).data();

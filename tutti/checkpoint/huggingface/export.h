@@ -1,5 +1,5 @@
-// Parameters of a checkpoint as a Hugging Face model: config.json and safetensors files that
-// transformers' from_pretrained reads.
+// Exports the parameters of a checkpoint as a Hugging Face model: config.json and safetensors files
+// for transformers' from_pretrained.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@
 
 namespace tutti::checkpoint {
 
-inline constexpr int64_t kHfShardBytes = 5'000'000'000;  // as save_pretrained's "5GB"
+inline constexpr int64_t kHfShardBytes = 5'000'000'000;  // save_pretrained's "5GB"
 
 struct HfExportOptions {
-  std::optional<DType> dtype = {};  // f32, bf16 or f16; absent: as stored, so that nothing is lost
-  // Tensor bytes of a file; a tensor that is larger has one of its own.
+  std::optional<DType> dtype = {};  // f32, bf16 or f16; absent: as stored, without loss
+  // Tensor bytes per file; a larger tensor has a file of its own.
   int64_t shard_bytes = kHfShardBytes;
   RopeLayout rope_layout = RopeLayout::half;
   Json original = Json::object();  // see hf_config
-  // Bytes written and in all; what it throws ends the export.
+  // Receives the written and total bytes; an exception from it ends the export.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};
 };
 
@@ -34,12 +34,12 @@ struct HfExported {
   int64_t tensors = 0;
   int64_t tensor_bytes = 0;  // total_size of the index
   int64_t zero_tensors = 0;  // biases that the model does not have
-  DType dtype = DType::f32;  // of all tensors, or f32 where they differ
+  DType dtype = DType::f32;  // of all tensors, or f32 if they differ
 };
 
 // Writes config.json, model.safetensors or model-IIIII-of-NNNNN.safetensors with their index, into
-// `folder`, which exists; each file is synced. Needs the memory of the checkpoint's largest tensor.
-// Throws unsupported for a model that transformers does not have (hf_family_of), and as Reader.
+// the existing `folder`; syncs each file. Needs memory for the checkpoint's largest tensor. Throws
+// unsupported for a model that transformers does not have (hf_family_of), and like Reader.
 HfExported export_parameters(FileSystem& files, Reader& reader, const spec::ModelConfig& model,
                              const std::string& folder, const HfExportOptions& options);
 

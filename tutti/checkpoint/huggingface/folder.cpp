@@ -22,7 +22,7 @@ bool is_inside(std::string_view path, std::string_view folder) {
           (path.size() == folder.size() || folder.back() == '/' || path[folder.size()] == '/'));
 }
 
-// JSON of a small depth: code that walks a value recursively must not run out of stack.
+// JSON of limited depth: recursive code over a value must not overflow the stack.
 Json read_json(FileSystem& files, const std::string& path) {
   constexpr int kDeepest = 64;
   const std::string text = read_file(files, path);
@@ -42,7 +42,8 @@ Json read_json(FileSystem& files, const std::string& path) {
   return parse_json(text, path);
 }
 
-// The model is input of the command: where its config.json is wrong, no retry helps.
+// The model is input of the command: an invalid config.json is a usage error, because a retry does
+// not help.
 Json read_config(FileSystem& files, const std::string& path) {
   try {
     return read_json(files, path);
@@ -52,14 +53,15 @@ Json read_config(FileSystem& files, const std::string& path) {
   }
 }
 
-// What the index says: tensor -> file.
+// The weight map of the index: tensor -> file.
 std::map<std::string, std::string> read_weight_map(const Json& index, const std::string& path) {
   if (!index.is_object()) {
     fail(ErrorKind::corrupt, "{}: {} instead of a JSON object", path, index.type_name());
   }
   const auto weight_map = json_get<Json>(index, "weight_map", path);
   if (!weight_map.is_object() || weight_map.empty()) {
-    fail(ErrorKind::corrupt, "{}: 'weight_map' is {}, and should map tensors to files", path,
+    fail(ErrorKind::corrupt,
+         "{}: 'weight_map' is {} instead of an object that maps tensors to files", path,
          weight_map.is_object() ? "empty" : weight_map.type_name());
   }
   std::map<std::string, std::string> out;
@@ -92,7 +94,7 @@ HfFolder::HfFolder(FileSystem& files, std::string path) : files_(files), path_(s
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
   if (!files.is_directory(path_)) {
     fail(ErrorKind::not_found,
-         "'{}' is not a folder; give one with config.json and model.safetensors, as "
+         "'{}' is not a folder; pass one with config.json and model.safetensors, as "
          "save_pretrained writes it",
          path_);
   }
@@ -100,7 +102,7 @@ HfFolder::HfFolder(FileSystem& files, std::string path) : files_(files), path_(s
     fail(ErrorKind::not_found, "'{}' has no config.json: it is not a transformers model", path_);
   }
   config_ = read_config(files, checked_path(kHfConfig, path_));
-  // The order of transformers: one file before an index.
+  // In the order of transformers: a single file before an index.
   if (files.exists(join_path(path_, kHfSingle))) {
     open_shard(kHfSingle, path_);
   } else if (files.exists(join_path(path_, kHfIndex))) {
@@ -119,7 +121,7 @@ void HfFolder::fail_without_weights() const {
       continue;
     }
     fail(ErrorKind::unsupported,
-         "'{}' has its weights in '{}', a pickle, which can run code when it is read; have "
+         "'{}' has its weights in '{}', a pickle, which can execute code when it is loaded; have "
          "transformers save it again with safe_serialization=True",
          path_, entry.name);
   }
@@ -138,23 +140,24 @@ std::string HfFolder::checked_path(const std::string& name, std::string_view nam
   const bool in_cache = base_name(parent_path(folder)) == "snapshots" &&
                         is_inside(real, join_path(parent_path(parent_path(folder)), "blobs"));
   if (in_cache) return path;
-  fail(ErrorKind::usage, "'{}' is a link out of its folder, to '{}'; copy the file there instead",
-       path, real);
+  fail(ErrorKind::usage,
+       "'{}' is a link out of its folder, to '{}'; replace it by a copy of the file", path, real);
 }
 
 void HfFolder::open_shard(const std::string& name, std::string_view named_by) {
   const std::string path = checked_path(name, named_by);
   if (!files_.exists(path)) {
-    fail(ErrorKind::not_found, "'{}' is missing, which {} names", path, named_by);
+    fail(ErrorKind::not_found, "'{}' is missing, but {} names it", path, named_by);
   }
   Shard& shard = shards_.emplace_back(Shard{path, files_.map(path)});
   for (SafetensorsTensor& tensor : parse_safetensors(shard.map->bytes(), path).tensors) {
-    const auto [place, added] = tensors_.emplace(tensor.name, Place{shards_.size() - 1, {}});
+    const auto [stored, added] =
+        tensors_.emplace(tensor.name, StoredTensor{shards_.size() - 1, {}});
     if (!added) {
       fail(ErrorKind::corrupt, "{}: tensor '{}' is in {} too", path, printable(tensor.name),
-           shards_[place->second.shard].path);
+           shards_[stored->second.shard].path);
     }
-    place->second.tensor = std::move(tensor);
+    stored->second.tensor = std::move(tensor);
   }
   shard.map->not_needed(0, shard.map->bytes().size());  // headers can be large
 }
@@ -167,15 +170,15 @@ void HfFolder::open_index() {
   for (const auto& [tensor, file] : weight_map) names.insert(file);
   for (const std::string& name : names) open_shard(name, path);
   int64_t bytes = 0;
-  for (const auto& [name, place] : tensors_) {
-    bytes += place.tensor.end - place.tensor.begin;
+  for (const auto& [name, stored] : tensors_) {
+    bytes += stored.tensor.end - stored.tensor.begin;
     if (weight_map.count(name) > 0) continue;
-    fail(ErrorKind::corrupt, "{}: tensor '{}', which {} does not name", shards_[place.shard].path,
+    fail(ErrorKind::corrupt, "{}: tensor '{}', which {} does not name", shards_[stored.shard].path,
          printable(name), path);
   }
   for (const auto& [name, file] : weight_map) {
     if (!contains(name) || base_name(file_of(name)) != file) {
-      fail(ErrorKind::corrupt, "{}: it says that tensor '{}' is in '{}', but it is {}", path,
+      fail(ErrorKind::corrupt, "{}: the index has tensor '{}' in '{}', but it is {}", path,
            printable(name), file, contains(name) ? "in '" + file_of(name) + "'" : "nowhere");
     }
   }
@@ -200,7 +203,7 @@ std::vector<std::string> HfFolder::side_files() const {
 std::vector<std::string> HfFolder::tensor_names() const {
   std::vector<std::string> names;
   names.reserve(tensors_.size());
-  for (const auto& [name, place] : tensors_) names.push_back(name);
+  for (const auto& [name, stored] : tensors_) names.push_back(name);
   return names;
 }
 

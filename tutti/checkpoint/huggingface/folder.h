@@ -1,10 +1,10 @@
 // A folder of Hugging Face's transformers, opened for reading: config.json, and either
-// model.safetensors or the shards that model.safetensors.index.json names. Nothing but headers is
-// read here; tensor bytes are mapped.
+// model.safetensors or the shards named in model.safetensors.index.json. Reads headers only; tensor
+// bytes are mapped.
 //
-// Names in the index are plain names of files of the folder. A file that is a symbolic link must
-// lead to a place inside the folder, or, when the folder is a snapshot of the hub's cache
-// (".../snapshots/REVISION"), to the cache's ".../blobs".
+// Names in the index must be plain names of files in the folder. A symbolic link must point into
+// the folder or, if the folder is a snapshot of the hub's cache (".../snapshots/REVISION"), into
+// the cache's ".../blobs".
 #pragma once
 
 #include <map>
@@ -23,29 +23,29 @@ inline constexpr const char* kHfConfig = "config.json";
 inline constexpr const char* kHfSingle = "model.safetensors";
 inline constexpr const char* kHfIndex = "model.safetensors.index.json";
 
-// Files beside the weights that travel with a model as they are.
+// Files beside the weights that are copied with a model unchanged.
 const std::vector<std::string>& hf_side_files();
 
 class HfFolder {
  public:
-  // Throws not_found when a file is missing, corrupt when a file is not what it should be (a
-  // damaged header, a tensor in two shards, index and shards that disagree), usage for a
-  // config.json that is not JSON and names that leave the folder, unsupported for pickled weights.
+  // Throws not_found if a file is missing, corrupt if a file is damaged or inconsistent (a damaged
+  // header, a tensor in two shards, index and shards that disagree), usage for a config.json that
+  // is not JSON and names that leave the folder, unsupported for pickled weights.
   HfFolder(FileSystem& files, std::string path);
 
   const std::string& path() const { return path_; }
   const Json& config() const { return config_; }
   std::string config_path() const;
   const std::vector<std::string>& notes() const { return notes_; }
-  std::vector<std::string> side_files() const;  // those of hf_side_files() that are there
+  std::vector<std::string> side_files() const;  // those of hf_side_files() that exist
 
   int64_t tensor_count() const { return static_cast<int64_t>(tensors_.size()); }
   std::vector<std::string> tensor_names() const;
   bool contains(const std::string& name) const { return tensors_.count(name) > 0; }
-  const SafetensorsTensor& tensor(const std::string& name) const;  // must be there
+  const SafetensorsTensor& tensor(const std::string& name) const;  // must exist
   const std::string& file_of(const std::string& name) const;       // path of its shard
   std::string_view bytes(const std::string& name) const;
-  // A hint that bytes [begin, end) of a tensor have been read and can leave memory.
+  // A hint that bytes [begin, end) of a tensor were read and can be evicted from memory.
   void release(const std::string& name, int64_t begin, int64_t end) const;
   int64_t largest_file_bytes() const;
 
@@ -54,7 +54,7 @@ class HfFolder {
     std::string path;
     std::unique_ptr<MappedFile> map;
   };
-  struct Place {
+  struct StoredTensor {
     size_t shard = 0;
     SafetensorsTensor tensor;
   };
@@ -67,7 +67,7 @@ class HfFolder {
   std::string path_;
   Json config_;
   std::vector<Shard> shards_;
-  std::map<std::string, Place> tensors_;
+  std::map<std::string, StoredTensor> tensors_;
   std::vector<std::string> notes_;
 };
 

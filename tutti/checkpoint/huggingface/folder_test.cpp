@@ -19,7 +19,7 @@ void locate(FileSystem& files, const std::string& path) {
   locate_parameters(folder, read_hf_config(folder.config(), folder.config_path()));
 }
 
-// The error of a llama whose description or files were changed; `files` are in "m".
+// The error for a llama with changed description or files; `files` are in "m".
 Error error_after(const std::function<void(FakeHfModel&)>& change_model,
                   const std::function<void(MemoryFileSystem&)>& change_files, size_t shards = 1) {
   FakeHfModel model(llama_json());
@@ -34,7 +34,7 @@ Error error_of_model(const std::function<void(FakeHfModel&)>& change) {
   return error_after(change, {});
 }
 
-// Of a file of which `from` was replaced by `to`, of the same length in safetensors headers.
+// For a file in which `from` was replaced by `to`, of the same length in safetensors headers.
 Error error_of_text(const std::string& name, const std::string& from, const std::string& to,
                     size_t shards = 1) {
   return error_after(
@@ -55,7 +55,7 @@ Error error_of_file(const std::string& name, const std::string& text, size_t sha
       shards);
 }
 
-TEST(HfFolder, AllGoodOnesAreFound) {
+TEST(HfFolder, FindsAllValidFolders) {
   for (const Json& config : {llama_json(), gpt2_json(), mixtral_json()}) {
     for (const size_t shards : {1, 3}) {
       MemoryFileSystem files;
@@ -91,7 +91,7 @@ TEST(HfFolder, DamagedSafetensors) {
   EXPECT_TRUE(corrupt(error_of_text(file, "\"shape\"", "\"shap_\""), "unknown key 'shap_'"));
   EXPECT_TRUE(corrupt(error_of_text(file, "self_attn.k_proj", "self_attn.q_proj"),
                       "the header has 'model.layers.0.self_attn.q_proj.weight' twice"));
-  // Cut short, and with bytes too many.
+  // Truncated, and with excess bytes.
   EXPECT_TRUE(corrupt(error_after({}, [](auto& files) { files.cut("m/model.safetensors", 9000); }),
                       "but the file has only"));
   EXPECT_TRUE(corrupt(error_after({},
@@ -132,11 +132,11 @@ TEST(HfFolder, TensorsThatDoNotFitTheModel) {
     return says(error, ErrorKind::usage, part);
   };
   EXPECT_TRUE(unfit(error_of_model([](auto& m) { m.remove(kQuery); }),
-                    "m: tensor '" + kQuery + "' is missing, which m/config.json needs"));
+                    "m: tensor '" + kQuery + "' is missing, but m/config.json needs it"));
   EXPECT_TRUE(unfit(error_of_model([](auto& m) {
                       m.add("score.weight", DType::f32, {2, 36});
                     }),
-                    "m/model.safetensors: tensor 'score.weight' is no part of the model"));
+                    "m/model.safetensors: tensor 'score.weight' is not part of the model"));
   EXPECT_TRUE(unfit(error_of_model([](auto& m) { m.config["vocab_size"] = 40; }),
                     "'model.embed_tokens.weight' has shape [37, 36]; by m/config.json it should "
                     "be [40, 36]"));
@@ -147,7 +147,7 @@ TEST(HfFolder, TensorsThatDoNotFitTheModel) {
   EXPECT_TRUE(unfit(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 1e9; }),
                     "a whole number"));
   EXPECT_TRUE(unfit(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 1000000; }),
-                    "1000000 layers cannot be in the 21 tensors"));
+                    "1000000 layers cannot be stored in the 21 tensors"));
   EXPECT_TRUE(unfit(error_of_model([](auto& m) { m.config["num_hidden_layers"] = 1000000000; }),
                     "model.layers: 1000000000 is out of range"));
   EXPECT_TRUE(says(error_of_model([](auto& m) {
@@ -155,12 +155,12 @@ TEST(HfFolder, TensorsThatDoNotFitTheModel) {
                      m.add(kQuery, DType::i32, {36, 36});
                    }),
                    ErrorKind::unsupported, "is i32; parameters may be F32, BF16 or F16"));
-  // A head that tied embeddings repeat may be there, when it says the same.
+  // A head that repeats tied embeddings is accepted if it is equal to them.
   EXPECT_TRUE(unfit(error_of_model([](auto& m) { m.config["tie_word_embeddings"] = true; }),
                     "'lm_head.weight' differs from 'model.embed_tokens.weight'"));
 }
 
-TEST(HfFolder, ARepeatedTiedHeadAndBuffersAreFine) {
+TEST(HfFolder, RepeatedTiedHeadAndBuffersAreAccepted) {
   FakeHfModel model(llama_json());
   model.config["tie_word_embeddings"] = true;
   model.bytes_of["lm_head.weight"] = model.bytes_of["model.embed_tokens.weight"];
@@ -183,14 +183,14 @@ TEST(HfFolder, NamesWithoutThePrefixOfLanguageModels) {
   EXPECT_NO_THROW(locate(files, "m"));
 }
 
-TEST(HfFolder, IndexesThatAreWrong) {
+TEST(HfFolder, InvalidIndexes) {
   const auto corrupt = [](const Error& error, const std::string& part) {
     return says(error, ErrorKind::corrupt, part);
   };
   const std::string second = "model-00002-of-00003.safetensors";
   EXPECT_TRUE(says(error_after(
                        {}, [&](auto& files) { files.remove_file("m/" + second); }, 3),
-                   ErrorKind::not_found, "'m/" + second + "' is missing, which m/" + kHfIndex));
+                   ErrorKind::not_found, "'m/" + second + "' is missing, but m/" + kHfIndex));
   EXPECT_TRUE(corrupt(error_after(
                           {}, [&](auto& files) { files.cut("m/" + second, 2000); }, 3),
                       "m/" + second));
@@ -208,12 +208,12 @@ TEST(HfFolder, IndexesThatAreWrong) {
   }
   EXPECT_TRUE(
       corrupt(error_of_text(kHfIndex, "self_attn.q_proj", "self_attn.x_proj", 3), "does not name"));
-  // A tensor that the index puts into another shard than the one that has it.
+  // A tensor that the index assigns to another shard than the one that has it.
   EXPECT_TRUE(corrupt(error_of_text(kHfIndex, second, "model-00001-of-00003.safetensors", 3),
-                      "it says that tensor"));
+                      "the index has tensor"));
 }
 
-TEST(HfFolder, ATensorInTwoShards) {
+TEST(HfFolder, TensorInTwoShards) {
   FakeHfModel model(llama_json());
   MemoryFileSystem files;
   model.write(files, "m", 3);
@@ -224,7 +224,7 @@ TEST(HfFolder, ATensorInTwoShards) {
                    "tensor 'model.embed_tokens.weight' is in m/model-00001-of-00003"));
 }
 
-TEST(HfFolder, AWrongTotalSizeIsANote) {
+TEST(HfFolder, WrongTotalSizeIsANote) {
   MemoryFileSystem files;
   FakeHfModel(llama_json()).write(files, "m", 2);
   std::string index = read_file(files, join_path("m", kHfIndex));
@@ -233,7 +233,7 @@ TEST(HfFolder, AWrongTotalSizeIsANote) {
   EXPECT_EQ(HfFolder(files, "m").notes().size(), 1U);
 }
 
-TEST(HfFolder, FoldersThatAreNoModel) {
+TEST(HfFolder, FoldersWithoutAModel) {
   MemoryFileSystem files;
   EXPECT_TRUE(
       says(error_of([&] { HfFolder(files, "x"); }), ErrorKind::not_found, "'x' is not a folder"));
@@ -250,7 +250,7 @@ TEST(HfFolder, FoldersThatAreNoModel) {
   EXPECT_TRUE(says(error_of([&] { HfFolder(files, "m"); }), ErrorKind::usage, "m/config.json"));
 }
 
-TEST(HfFolder, LinksMustStayInsideButForTheCacheOfTheHub) {
+TEST(HfFolder, LinksMustStayInsideExceptForTheHubsCache) {
   namespace fs = std::filesystem;
   const fs::path root = fs::temp_directory_path() / fmt::format("tutti_links_{}", ::getpid());
   fs::create_directories(root / "hub/snapshots/abc");
@@ -267,13 +267,13 @@ TEST(HfFolder, LinksMustStayInsideButForTheCacheOfTheHub) {
   EXPECT_NO_THROW(locate(files, (root / "hub/snapshots/abc").string()));
   EXPECT_TRUE(says(error_of([&] { locate(files, (root / "evil").string()); }), ErrorKind::usage,
                    "is a link out of its folder"));
-  // A model reached through a link is inside its own folder.
+  // A model behind a link is inside its own folder.
   fs::create_symlink(root / "hub/blobs", root / "linked");
   EXPECT_NO_THROW(locate(files, (root / "linked").string()));
   fs::remove_all(root);
 }
 
-// Whatever bytes there are, the answer is a model or an Error.
+// Any bytes result in a model or an Error.
 TEST(HfFolder, RandomDamageNeverCrashes) {
   FakeHfModel model(llama_json());
   MemoryFileSystem files;

@@ -13,21 +13,22 @@
 namespace tutti::checkpoint {
 namespace {
 
-// The prefix with which the folder's tensors are named.
+// The prefix of the folder's tensor names.
 std::string_view find_prefix(const HfFolder& folder, HfFamily family) {
   const std::string_view usual = hf_prefix(family);
   const std::string bare(hf_embedding_name(family));
   return !folder.contains(std::string(usual) + bare) && folder.contains(bare) ? "" : usual;
 }
 
-// A config.json may promise any number of layers; only as many names are made as there are tensors.
+// A config.json can claim any number of layers; at most as many names are generated as there are
+// tensors.
 void check_counts(const HfFolder& folder, const HfModel& hf) {
   const int64_t tensors = folder.tensor_count();
   const spec::ModelConfig& model = hf.model;
   const bool one_by_one = model.moe.experts > 0 && !hf_family_names(hf.family).experts.stacked;
   if (model.layers > tensors || (one_by_one && model.moe.experts > tensors / model.layers)) {
     fail(ErrorKind::usage,
-         "{}: {} layers{} cannot be in the {} tensors of the safetensors files beside it",
+         "{}: {} layers{} cannot be stored in the {} tensors of its safetensors files",
          folder.config_path(), model.layers,
          model.moe.experts > 0 ? fmt::format(" with {} experts each", model.moe.experts) : "",
          tensors);
@@ -38,9 +39,9 @@ void check_part(const HfFolder& folder, const HfPart& part) {
   if (has_mxfp4(folder, part)) return check_mxfp4(folder, part);
   if (!folder.contains(part.name)) {
     const std::string nearest = nearest_word(part.name, folder.tensor_names());
-    fail(ErrorKind::usage, "{}: tensor '{}' is missing, which {} needs{}", folder.path(), part.name,
-         folder.config_path(),
-         nearest.empty() ? "" : fmt::format("; the nearest name there is '{}'", nearest));
+    fail(ErrorKind::usage, "{}: tensor '{}' is missing, but {} needs it{}", folder.path(),
+         part.name, folder.config_path(),
+         nearest.empty() ? "" : fmt::format("; the closest existing name is '{}'", nearest));
   }
   const SafetensorsTensor& found = folder.tensor(part.name);
   if (found.shape != part.shape) {
@@ -69,11 +70,11 @@ void check_tied_head(const HfFolder& folder, const std::string& embedding) {
 }
 
 DType widest(DType a, DType b) {
-  // bf16 and f16 hold different numbers: both are in f32 only.
+  // bf16 and f16 have different ranges: only f32 contains both.
   return a == b ? a : DType::f32;
 }
 
-// Names of the tensors that hold a part.
+// Names of the tensors that store a part.
 std::vector<std::string> stored_names(const HfFolder& folder, const HfPart& part) {
   if (has_mxfp4(folder, part)) return {mxfp4_blocks(part), mxfp4_scales(part)};
   return {part.name};
@@ -82,7 +83,7 @@ DType stored_type(const HfFolder& folder, const HfPart& part) {
   return has_mxfp4(folder, part) ? DType::bf16 : folder.tensor(part.name).dtype;
 }
 
-// Reports how many bytes were read over all tensors.
+// Reports the bytes read over all tensors.
 class Progress {
  public:
   Progress(const HfImportOptions& options, int64_t total)
@@ -119,7 +120,7 @@ std::vector<HfParameter> locate_parameters(const HfFolder& folder, const HfModel
       check_tied_head(folder, std::string(prefix) + std::string(hf_embedding_name(hf.family)));
       continue;
     }
-    fail(ErrorKind::usage, "{}: tensor '{}' is no part of the model that {} describes",
+    fail(ErrorKind::usage, "{}: tensor '{}' is not part of the model that {} describes",
          folder.file_of(name), printable(name), folder.config_path());
   }
   return parameters;

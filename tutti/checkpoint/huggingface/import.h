@@ -1,4 +1,4 @@
-// A Hugging Face model as a checkpoint of Tutti: parameters only, without optimizer state.
+// Imports a Hugging Face model as a checkpoint of Tutti: only parameters, without optimizer state.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct HfImportOptions {
       {};  // f32, bf16 or f16; absent: as in the files, so that nothing is lost
   RopeLayout rope_layout = RopeLayout::half;
   WriteOptions write = {};
-  // Bytes read and in all; what it throws ends the import.
+  // Receives the bytes read and in total; an exception from it ends the import.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};
 };
 
@@ -30,16 +30,16 @@ struct HfImported {
   Written written;
   int64_t tensors = 0;       // read from the files
   int64_t parameters = 0;    // elements
-  DType dtype = DType::f32;  // the widest that was stored
+  DType dtype = DType::f32;  // the widest stored type
 };
 
-// Where each parameter comes from, checked: every tensor of the model is there, of the shape that
-// config.json means and of a type of parameters, and no other is. Throws usage or unsupported
-// naming file and tensor. A head that repeats tied embeddings must be equal to them.
+// Locates and checks the source of each parameter: every tensor of the model must exist, with the
+// shape that config.json implies and a type of parameters, and no others may exist. Throws usage or
+// unsupported naming file and tensor. A head that repeats tied embeddings must be equal to them.
 std::vector<HfParameter> locate_parameters(const HfFolder& folder, const HfModel& model);
 
-// Writes step-NNNNNNNN of `state` into `checkpoints`. Memory: a few MiB beside the mapped files,
-// whose pages are given back as they are read; transposed tensors (GPT-2) one at a time.
+// Writes step-NNNNNNNN of `state` into `checkpoints`. Memory: a few MiB besides the mapped files,
+// whose pages are released as they are read; transposed tensors (GPT-2) one at a time.
 HfImported import_parameters(FileSystem& files, const HfFolder& folder, const HfModel& model,
                              const State& state, const std::string& checkpoints,
                              const HfImportOptions& options);

@@ -77,7 +77,7 @@ TEST(HfImport, StacksExperts) {
   EXPECT_TRUE(std::equal(up.begin(), up.end(), ours.begin() + (2 * 100 + 50) * 36));
 }
 
-// Every file of the exported folder against the one it came from.
+// Compares every file of the exported folder with its original.
 void expect_same_tensors(const FakeHfModel& model, FileSystem& files, const std::string& path) {
   const HfFolder back(files, path);
   EXPECT_EQ(back.tensor_count(), static_cast<int64_t>(model.tensors.size()));
@@ -89,11 +89,11 @@ void expect_same_tensors(const FakeHfModel& model, FileSystem& files, const std:
   }
   const HfModel hf = read_hf_config(back.config(), back.config_path());
   Json original = model.config;
-  if (hf.family == HfFamily::gpt2) original["attn_pdrop"] = 0.0;  // the one that is dropped
+  if (hf.family == HfFamily::gpt2) original["attn_pdrop"] = 0.0;  // the only key that is dropped
   EXPECT_EQ(hf.model, read_hf_config(original, "config.json").model);
 }
 
-TEST(HfImport, ExportOfAnImportIsTheSameBits) {
+TEST(HfImport, ExportOfAnImportIsBitwiseEqual) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const Json& config : {llama_json(), gpt2_json(), mixtral_json()}) {
       for (const RopeLayout layout : {RopeLayout::half, RopeLayout::interleaved}) {
@@ -113,7 +113,7 @@ TEST(HfImport, ExportOfAnImportIsTheSameBits) {
   }
 }
 
-TEST(HfImport, MixedTypesStayUnlessFused) {
+TEST(HfImport, MixedTypesAreKeptUnlessFused) {
   FakeHfModel model(llama_json(), DType::bf16);
   const std::string norm = "model.norm.weight";
   model.remove(norm);
@@ -126,7 +126,7 @@ TEST(HfImport, MixedTypesStayUnlessFused) {
   expect_same_tensors(model, run.files, "out");
 }
 
-TEST(HfImport, ConvertsWhenAsked) {
+TEST(HfImport, ConvertsOnRequest) {
   const FakeHfModel model(llama_json());
   Imports run(model, {.dtype = DType::bf16});
   EXPECT_EQ(run.imported.dtype, DType::bf16);
@@ -153,7 +153,7 @@ TEST(HfImport, InterleavedPairsAreReordered) {
             interleaved.load("blocks.0.attention.output.weight"));
 }
 
-TEST(HfImport, RefusesNumbersThatAreNone) {
+TEST(HfImport, RefusesNonFiniteNumbers) {
   FakeHfModel model(llama_json(), DType::bf16);
   std::string& bytes = model.bytes_of.at("model.layers.1.mlp.up_proj.weight");
   bytes[2 * 77] = '\xc0';
@@ -163,7 +163,7 @@ TEST(HfImport, RefusesNumbersThatAreNone) {
                    "not a finite number"));
 }
 
-TEST(HfImport, GivesUpWithoutATrace) {
+TEST(HfImport, LeavesNothingBehindOnFailure) {
   const FakeHfModel model(llama_json());
   MemoryFileSystem files;
   model.write(files, "m");
@@ -204,7 +204,7 @@ TEST(HfImport, ExportsZeroBiasesForGptWithoutThem) {
   EXPECT_NO_THROW(locate_parameters(back, read_hf_config(back.config(), back.config_path())));
 }
 
-TEST(HfExport, ShardsAndTheirIndex) {
+TEST(HfExport, WritesShardsAndTheirIndex) {
   const FakeHfModel model(llama_json());
   Imports run(model);
   run.files.create_directories("out");

@@ -30,7 +30,7 @@ const Json* HfKeys::find(const char* key) {
 bool HfKeys::has(const char* key) { return find(key) != nullptr; }
 
 void HfKeys::wrong_type(const char* key, const char* wanted) const {
-  fail(ErrorKind::usage, "{}: key '{}{}' is {}; {} is wanted", path_, prefix_, key,
+  fail(ErrorKind::usage, "{}: key '{}{}' is {}; expected {}", path_, prefix_, key,
        show_value(object_.at(key)), wanted);
 }
 

@@ -1,4 +1,4 @@
-// Typed reading of the keys of a config.json, remembering which ones somebody asked for.
+// Typed reading of the keys of a config.json, which records the keys that were queried.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace tutti::checkpoint {
 
-// Errors are usage for a missing key or a wrong type and unsupported for a value that is not
-// accepted; they name the file, the key, the value and what is accepted. null counts as absent.
+// Throws usage for a missing key or a wrong type and unsupported for a value that is not accepted;
+// errors name the file, the key, the value and what is accepted. null counts as absent.
 class HfKeys {
  public:
-  // `prefix` goes before keys in messages: "rope_scaling.".
+  // `prefix` precedes keys in messages: "rope_scaling.".
   HfKeys(const Json& object, std::string_view path, std::string prefix = "");
 
   bool has(const char* key);
@@ -33,7 +33,7 @@ class HfKeys {
 
   [[noreturn]] void refuse(const char* key, const std::string& accepted) const;
   void know(const char* key) { known_.insert(key); }
-  std::vector<std::string> unknown() const;  // keys that nobody asked for, unless null
+  std::vector<std::string> unknown() const;  // keys that were not queried, unless null
 
  private:
   const Json* find(const char* key);

@@ -12,7 +12,7 @@
 namespace tutti::checkpoint {
 namespace {
 
-// Of e2m1 without its sign bit.
+// Magnitudes of e2m1, without its sign bit.
 constexpr std::array<float, 8> kMxfp4Magnitudes = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
 
 constexpr uint8_t kMxfp4NoScale = 255;  // NaN of e8m0
@@ -25,8 +25,8 @@ float mxfp4_value(unsigned code) {
 void check_mxfp4_tensor(const HfFolder& folder, const std::string& name,
                         const std::vector<int64_t>& shape) {
   if (!folder.contains(name)) {
-    fail(ErrorKind::usage, "{}: tensor '{}' is missing, which weights in MXFP4 need", folder.path(),
-         name);
+    fail(ErrorKind::usage, "{}: tensor '{}' is missing, but weights in MXFP4 need it",
+         folder.path(), name);
   }
   const SafetensorsTensor& found = folder.tensor(name);
   if (found.shape != shape || found.dtype != DType::u8) {
@@ -49,7 +49,8 @@ bool has_mxfp4(const HfFolder& folder, const HfPart& part) {
 void check_mxfp4(const HfFolder& folder, const HfPart& part) {
   const int64_t inputs = part.shape[1];
   if (inputs % kMxfp4Block != 0) {
-    fail(ErrorKind::usage, "{}: tensor '{}' has {} inputs by {}, which blocks of {} do not divide",
+    fail(ErrorKind::usage,
+         "{}: tensor '{}' has {} inputs by {}, not a multiple of the block size {}",
          folder.file_of(mxfp4_blocks(part)), mxfp4_blocks(part), inputs, folder.config_path(),
          kMxfp4Block);
   }

@@ -8,7 +8,7 @@
 namespace tutti::checkpoint {
 namespace {
 
-// Every code in both halves of a byte, with scales at the ends of bf16 and about 1.
+// Every code in both halves of a byte, with scales at both ends of bf16's range and near 1.
 TEST(Mxfp4, HoldsEveryCodeExactly) {
   const double magnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   const std::vector<uint8_t> scales = {127, 0, 120, 252};
@@ -33,7 +33,7 @@ TEST(Mxfp4, HoldsEveryCodeExactly) {
   }
 }
 
-// Beyond the largest number: import refuses infinity.
+// Beyond the largest value: the import refuses infinity.
 TEST(Mxfp4, OverflowsToInfinity) {
   const std::vector<uint8_t> blocks(16, 0x77);
   const uint8_t scale = 254;
@@ -42,8 +42,8 @@ TEST(Mxfp4, OverflowsToInfinity) {
   EXPECT_TRUE(std::isinf(to_f32(out[0])));
 }
 
-TEST(Mxfp4, ScaleThatIsNoNumber) {
-  const std::vector<uint8_t> blocks(16, 0);  // of zeros
+TEST(Mxfp4, ScaleOf255IsNan) {
+  const std::vector<uint8_t> blocks(16, 0);  // zeros
   const uint8_t scale = 255;
   std::vector<bf16> out(kMxfp4Block);
   decode_mxfp4(blocks.data(), &scale, kMxfp4Block, out.data());

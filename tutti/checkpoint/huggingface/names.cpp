@@ -15,7 +15,7 @@ namespace {
 
 using Shape = std::vector<int64_t>;
 
-// "weight" or "bias": what follows the last dot.
+// "weight" or "bias": the part after the last dot.
 std::string_view kind_of(std::string_view name) { return name.substr(name.find_last_of('.') + 1); }
 
 class Mapper {
@@ -150,14 +150,14 @@ class Mapper {
   HfFamily family_;
 };
 
-// GPT-2 in transformers always has biases; a model without them has zeros there.
+// GPT-2 in transformers always has biases; for a model without them they are zero.
 spec::ModelConfig with_biases(spec::ModelConfig model) {
   model.linear_bias = model.norm_bias = true;
   return model;
 }
 
 bool is_missing(const spec::ModelConfig& model, std::string_view name) {
-  if (kind_of(name) != "bias") return false;  // gpt2's: others have the biases that are there
+  if (kind_of(name) != "bias") return false;  // gpt2's; in other types biases are optional
   return name.find("norm") != std::string_view::npos ? !model.norm_bias : !model.linear_bias;
 }
 

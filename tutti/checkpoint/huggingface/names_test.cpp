@@ -74,7 +74,7 @@ TEST(HfNames, MixtralExpertsAreGateThenUp) {
   EXPECT_EQ(show(find(parameters, "blocks.1.moe.experts.down.weight")), down);
 }
 
-// The parts of a parameter have together as many elements as it, every name is there once, and all
+// The parts of a parameter together have its number of elements, every name occurs once, and all
 // parameters of the model are named.
 TEST(HfNames, AreAPartition) {
   Json biased = llama_json();
@@ -102,7 +102,7 @@ TEST(HfNames, AreAPartition) {
   }
 }
 
-TEST(HfNames, Gpt2WithoutBiasesHasZerosThere) {
+TEST(HfNames, Gpt2WithoutBiasesHasZeroBiases) {
   HfModel hf = read_hf_config(gpt2_json(), "config.json");
   hf.model.linear_bias = hf.model.norm_bias = false;
   size_t zeros = 0;

@@ -11,7 +11,7 @@
 namespace tutti::checkpoint {
 namespace {
 
-// "partial_rotary_factor", which newer files have within the rotation's object.
+// "partial_rotary_factor", which newer files have inside the RoPE object.
 std::optional<double> given_share(const Json& config) {
   const Json* found = &config;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
@@ -44,7 +44,7 @@ void read_rope(const Json& object, std::string_view path, const std::string& nam
     keys.only("partial_rotary_factor", {1});
   }
   for (const char* kind : {kFullAttention, kSlidingAttention}) {
-    keys.only(kind, {}, "none: layers of this model type rotate alike");
+    keys.only(kind, {}, "none: all layers of this model type have the same RoPE");
   }
   spec::RopeScaling& scaling = out.model.rope_scaling;
   if (type != "default") scaling.factor = keys.real("factor");

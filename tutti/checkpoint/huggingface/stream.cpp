@@ -34,7 +34,7 @@ RowSource rows_of(const HfPart& part, DType type, const char* data, RowOrder rot
   return rows;
 }
 
-// A tensor of all experts, which has outputs as columns.
+// A tensor of all experts, with outputs as columns.
 RowSource stacked_rows(const HfPart& part, DType type, const char* data, bool to_ours) {
   const RowOrder order = to_ours ? RowOrder::interleaved_to_half : RowOrder::half_to_interleaved;
   const int64_t outputs = part.shape.back();
@@ -84,7 +84,7 @@ void stream_tensor(const StreamedTensor& tensor, const AppendBytes& append) {
   const int64_t row_bytes = rows.columns * rows.element_bytes;
   const int64_t all_bytes = rows.rows * row_bytes;
   if (all_bytes == 0) return;
-  // A long row (a vector is rows of one element) is still cut by the limit on rows.
+  // The limit on rows also splits a long row (a vector is rows of one element).
   const int64_t at_once = std::clamp<int64_t>(kPieceBytes / row_bytes, 1, rows.rows);
   std::vector<char> gathered;
   std::vector<char> converted(static_cast<size_t>(at_once * rows.columns * dtype_bytes(tensor.to)));

@@ -1,5 +1,6 @@
-// One tensor between the folder of a Hugging Face model and a checkpoint: reordered, converted,
-// and handed on in pieces, so that no tensor is ever whole in memory beside its mapped file.
+// Streams one tensor between the folder of a Hugging Face model and a checkpoint: reorders,
+// converts and passes it on in pieces, so that no complete tensor is in memory besides its mapped
+// file.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +21,18 @@ struct StreamedTensor {
   RowSource rows;    // element_bytes is that of `from`
   DType from = DType::f32;
   DType to = DType::f32;
-  // Called with how many bytes of the source have been read from its start, none of which is needed
-  // again. May throw to give up.
+  // Called with the number of leading bytes of the source that were read and are not needed again.
+  // May throw to abort.
   std::function<void(int64_t bytes)> read = {};
 };
 
-// Throws as convert_elements does.
+// Throws like convert_elements.
 void stream_tensor(const StreamedTensor& tensor, const AppendBytes& append);
 
-// How `part`, stored as `type` at `data`, becomes rows of a parameter of Tutti.
+// Converts `part`, stored as `type` at `data`, to rows of a parameter of Tutti.
 RowSource rows_to_ours(const HfPart& part, DType type, const char* data, RopeLayout layout,
                        int64_t head_dim);
-// How the rows of a parameter at `data` become `part`.
+// Converts the rows of a parameter at `data` to `part`.
 RowSource rows_from_ours(const HfPart& part, DType type, const char* data, RopeLayout layout,
                          int64_t head_dim);
 

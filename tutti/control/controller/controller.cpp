@@ -59,7 +59,7 @@ TickResult Controller::tick(int64_t now_ms) {
     database_.run("UPDATE jobs SET reason = ? WHERE id = ? AND state = ?",
                   static_cast<int>(wait.reason), wait.job, static_cast<int>(JobState::pending));
   }
-  Query states = database_.query("SELECT state FROM jobs WHERE state < 5 OR state = 13");
+  Query states = database_.query("SELECT state FROM jobs WHERE " JOB_IS_LIVE);
   while (states.next()) {
     const auto state = static_cast<JobState>(states.integer(0));
     ++(owns_nodes(state) ? result_.active : result_.waiting);

@@ -58,8 +58,7 @@ void add_jobs(Metrics& metrics, Database& database, int64_t now_ms) {
   }
   // Held ones are not expected to start.
   Query oldest = database.query(
-      "SELECT min(submitted_ms) FROM jobs WHERE state = ? AND held = 0 AND (state < 5 OR state = "
-      "13)",
+      "SELECT min(submitted_ms) FROM jobs WHERE state = ? AND held = 0 AND " JOB_IS_LIVE,
       static_cast<int>(JobState::pending));
   const std::optional<int64_t> since = oldest.next() ? oldest.maybe_integer(0) : std::nullopt;
   const int64_t waiting_since = std::min(now_ms, since.value_or(now_ms));

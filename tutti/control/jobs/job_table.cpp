@@ -219,14 +219,14 @@ std::optional<Job> find_job_by_key(Database& database, const std::string& user,
 
 std::vector<Job> live_jobs(Database& database) {
   return jobs_from(
-      database.query("SELECT " JOB_COLUMNS " FROM jobs WHERE state < 5 OR state = 13 ORDER BY id"),
+      database.query("SELECT " JOB_COLUMNS " FROM jobs WHERE " JOB_IS_LIVE " ORDER BY id"),
       database.path());
 }
 
 std::vector<Job> jobs_to_schedule(Database& database) {
   std::vector<Job> jobs;
   {
-    Query count = database.query("SELECT count(*) FROM jobs WHERE state < 5 OR state = 13");
+    Query count = database.query("SELECT count(*) FROM jobs WHERE " JOB_IS_LIVE);
     count.next();
     jobs.reserve(static_cast<size_t>(count.integer(0)));
   }
@@ -235,7 +235,7 @@ std::vector<Job> jobs_to_schedule(Database& database) {
       "SELECT id, user, '', " JOB_PROGRESS
       ", project, asked_nodes, asked_cores, asked_gpus, deadline_ms, time_limit_ms, preemptible, "
       "forecast_ms, data_class, data_source, unlabelled_data FROM jobs INDEXED BY jobs_scheduled "
-      "WHERE state < 5 OR state = 13 ORDER BY id");
+      "WHERE " JOB_IS_LIVE " ORDER BY id");
   while (query.next()) {
     Job& job = jobs.emplace_back(job_without_request(query, database.path()));
     JobRequest& request = job.request;

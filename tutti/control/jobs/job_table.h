@@ -11,12 +11,16 @@
 
 namespace tutti::control {
 
+// SQL condition of the jobs that are not final (is_final). The partial indexes of store/schema.cpp
+// have the same expression: SQLite uses them for queries with it.
+#define JOB_IS_LIVE "(state < 5 OR state = 13)"
+
 int64_t insert_job(Database& database, const Job& job);  // returns its id
 void update_job(Database& database, const Job& job);     // everything but the request
 std::optional<Job> find_job(Database& database, int64_t id);
 std::optional<Job> find_job_by_key(Database& database, const std::string& user,
                                    const std::string& client_key);
-// Those that something will still happen to by itself, in the order of submission.
+// The jobs that are not final, in the order of submission.
 std::vector<Job> live_jobs(Database& database);
 // The same with as much of their requests as the scheduler looks at (control/schedule/schedule.h).
 std::vector<Job> jobs_to_schedule(Database& database);

@@ -17,7 +17,6 @@ namespace {
   "(?1 = '' OR project IN (SELECT members.project FROM members JOIN users ON users.name = " \
   "members.user WHERE members.user = ?1 AND users.disabled = 0))"
 #define MATCHES SEEN_BY_CALLER " AND (?2 = '' OR project = ?2) AND (?3 = '' OR user = ?3)"
-#define LIVE "(state < 5 OR state = 13)"
 
 std::string seer(const Caller& caller) {
   return may(caller, Action::view, kAllProjects) ? std::string() : caller.user;
@@ -31,8 +30,9 @@ struct Sql {
 Sql sql_of(JobFilter::Which which) {
   switch (which) {
     case JobFilter::Which::live:
-      return {"SELECT id FROM jobs WHERE " LIVE " AND " MATCHES " ORDER BY id LIMIT ?4 OFFSET ?5",
-              "SELECT count(*) FROM jobs WHERE " LIVE " AND " MATCHES};
+      return {"SELECT id FROM jobs WHERE " JOB_IS_LIVE " AND " MATCHES
+              " ORDER BY id LIMIT ?4 OFFSET ?5",
+              "SELECT count(*) FROM jobs WHERE " JOB_IS_LIVE " AND " MATCHES};
     case JobFilter::Which::active:
       return {
           "SELECT DISTINCT claims.job FROM claims JOIN jobs ON jobs.id = claims.job WHERE " MATCHES
@@ -40,9 +40,9 @@ Sql sql_of(JobFilter::Which which) {
           "SELECT count(DISTINCT claims.job) FROM claims JOIN jobs ON jobs.id = claims.job "
           "WHERE " MATCHES};
     case JobFilter::Which::ended:
-      return {"SELECT id FROM jobs WHERE NOT " LIVE " AND " MATCHES
+      return {"SELECT id FROM jobs WHERE NOT " JOB_IS_LIVE " AND " MATCHES
               " ORDER BY id DESC LIMIT ?4 OFFSET ?5",
-              "SELECT count(*) FROM jobs WHERE NOT " LIVE " AND " MATCHES};
+              "SELECT count(*) FROM jobs WHERE NOT " JOB_IS_LIVE " AND " MATCHES};
     case JobFilter::Which::all: break;
   }
   return {"SELECT id FROM jobs WHERE " MATCHES " ORDER BY id DESC LIMIT ?4 OFFSET ?5",
@@ -103,7 +103,7 @@ std::vector<int64_t> visible_ids(const Caller& caller, const std::vector<int64_t
   const std::vector<std::string> seen = projects_where(caller, Action::view);
   const std::set<std::string> projects(seen.begin(), seen.end());
   std::set<int64_t> visible;
-  Query query = caller.database.query("SELECT id, project FROM jobs WHERE " LIVE);
+  Query query = caller.database.query("SELECT id, project FROM jobs WHERE " JOB_IS_LIVE);
   while (query.next()) {
     if (projects.count(query.text(1)) > 0) visible.insert(query.integer(0));
   }
@@ -117,7 +117,7 @@ JobTally tally_visible(const Caller& caller) {
   const std::string who = seer(caller);
   JobTally tally;
   {
-    Query query = caller.database.query("SELECT state, count(*) FROM jobs WHERE " LIVE
+    Query query = caller.database.query("SELECT state, count(*) FROM jobs WHERE " JOB_IS_LIVE
                                         " AND " SEEN_BY_CALLER " GROUP BY state",
                                         who);
     while (query.next()) {
@@ -171,10 +171,10 @@ std::optional<std::string> project_of_run(Database& database, const std::string&
 }
 
 std::optional<int64_t> live_job_of_run(Database& database, const std::string& run_folder) {
-  Query query =
-      database.query("SELECT id FROM jobs WHERE json_extract(request, '$.run_folder') = ? AND " LIVE
-                     " ORDER BY id LIMIT 1",
-                     run_folder);
+  Query query = database.query(
+      "SELECT id FROM jobs WHERE json_extract(request, '$.run_folder') = ? AND " JOB_IS_LIVE
+      " ORDER BY id LIMIT 1",
+      run_folder);
   if (!query.next()) return std::nullopt;
   return query.integer(0);
 }

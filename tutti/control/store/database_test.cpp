@@ -248,13 +248,23 @@ TEST_F(DatabaseFile, TheSchedulerSeesTheRequest) {
   expect_scheduled_as_asked(database, job.request);
 }
 
+// The condition is written with the numbers of states.
+TEST_F(DatabaseFile, LiveJobsAreThoseThatAreNotFinal) {
+  Database database(path());
+  for (int state = 0; state < kJobStates; ++state) {
+    Query live = database.query("SELECT " JOB_IS_LIVE " FROM (SELECT ? AS state)", state);
+    ASSERT_TRUE(live.next());
+    EXPECT_EQ(live.integer(0) == 0, is_final(static_cast<JobState>(state))) << state;
+  }
+}
+
 // A line of ten thousand jobs is read without their requests.
 TEST_F(DatabaseFile, TheSchedulerReadsNoRequests) {
   Database database(path());
   found(database);
   Query plan = database.query(
       "EXPLAIN QUERY PLAN SELECT id, run_ms, asked_nodes, unlabelled_data FROM jobs INDEXED BY "
-      "jobs_scheduled WHERE state < 5 OR state = 13 ORDER BY id");
+      "jobs_scheduled WHERE " JOB_IS_LIVE " ORDER BY id");
   ASSERT_TRUE(plan.next());
   EXPECT_NE(plan.text(3).find("USING COVERING INDEX jobs_scheduled"), std::string::npos)
       << plan.text(3);

@@ -1,4 +1,4 @@
-// Slots of what layers keep for the way back, on the device and on the host.
+// Slots of activations kept for the backward pass, on the device and on the host.
 #include <algorithm>
 #include <utility>
 
@@ -72,7 +72,7 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
       const int64_t repeats =
           peak_in_flight_weighted(mesh, micro_batches, stage,
                                   chunk_layers(recipe, stage, routed, recomputes, false)) +
-          offload_plan(recipe, stage, routed, recomputes).places;
+          offload_plan(recipe, stage, routed, recomputes).device_slots;
       if (repeats == 0) continue;
       slots.push_back(SlotBuilder(block_slot_name(routed, recomputes), repeats)
                           .add(recomputes ? block_tensors(recipe, profile, false)
@@ -81,7 +81,7 @@ ArenaPlan activation_arena(const Recipe& recipe, const Profile& profile, const L
                           .take());
     }
   }
-  // One layer at work holds what recomputation dropped.
+  // Only the active layer holds recomputed tensors.
   for (const bool routed : {false, true}) {
     if (!any_layers(recipe, stage, routed, true)) continue;
     slots.push_back(SlotBuilder(routed ? "recompute.moe" : "recompute", 1)

@@ -11,7 +11,7 @@
 namespace tutti::spec {
 namespace {
 
-// The list and the maps agree: a map with an arena of another name aborts when it is made.
+// The list and the maps agree: building a map with an arena of another name aborts.
 TEST(Arenas, EveryKindIsInSomeMap) {
   std::set<std::string> found;
   const auto add = [&](const MemoryMap& map) {
@@ -30,7 +30,7 @@ TEST(Arenas, EveryKindIsInSomeMap) {
   }
 }
 
-TEST(Arenas, ATeachersAreOfTheKindThatTheyAreNamedAfter) {
+TEST(Arenas, ArenasOfATeacherHaveTheKindOfTheirName) {
   EXPECT_EQ(&arena_kind("teacher.loss"), &arena_kind("loss"));
   EXPECT_DEATH(arena_kind("leftover"), "no arena 'leftover'");
 }

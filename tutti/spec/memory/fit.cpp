@@ -18,10 +18,10 @@ const char* meaning(const std::string& arena) {
 struct Candidate {
   Recipe recipe;
   MemoryChange change;
-  int cost = 0;  // in steps away from the recipe, dearer ones counting more
+  int cost = 0;  // sum over the changed settings, slower ones count more
 };
 
-// The recipe itself and its variants, one setting at a time.
+// The recipe and its variants, one setting at a time.
 std::vector<std::pair<RecomputeMode, int>> more_recompute(const Recipe& recipe) {
   std::vector<std::pair<RecomputeMode, int>> out = {{recipe.recompute.mode, 0}};
   if (recipe.recompute.mode == RecomputeMode::none) out.emplace_back(RecomputeMode::selective, 2);
@@ -49,7 +49,7 @@ std::vector<std::pair<int64_t, int>> higher_zero(const Recipe& recipe) {
   return out;
 }
 
-// The optimizer's state goes over the link once a step, activations once a micro-batch.
+// The optimizer's state crosses the link once per step, activations once per micro-batch.
 std::vector<std::pair<Offload, int>> more_offload(const Recipe& recipe) {
   std::vector<std::pair<Offload, int>> out = {{recipe.offload, 0}};
   if (recipe.device == "cpu") return out;

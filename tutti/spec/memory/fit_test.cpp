@@ -31,7 +31,7 @@ TEST(MemoryFit, UsesAddUpToTheMap) {
   EXPECT_EQ(memory_uses(recipe).front().name, "activations");
 }
 
-// Of the device that the recipe names: on accelerators more logits lie on the last stage.
+// On the device that the recipe names: on accelerators the last stage has larger logits.
 TEST(MemoryFit, FullestRankOfAPipeline) {
   for (const std::string device : {"cpu", "cuda"}) {
     const Recipe recipe =
@@ -44,7 +44,7 @@ TEST(MemoryFit, FullestRankOfAPipeline) {
   }
 }
 
-// What is proposed is a recipe, needs what it says, fits, and comes cheapest first.
+// A proposal is a recipe, needs the bytes that it states, fits, and the cheapest comes first.
 TEST(MemoryFit, ProposedSettingsFit) {
   const Recipe recipe = with({});
   const int64_t all = memory_map(recipe).total_bytes();
@@ -64,7 +64,7 @@ TEST(MemoryFit, ProposedSettingsFit) {
   EXPECT_EQ(little.size(), 3U);
 }
 
-TEST(MemoryFit, ReplicasShareWhatTheyHold) {
+TEST(MemoryFit, ZeroIsProposedWithReplicas) {
   const Recipe recipe = with({"parallel.dp=2", "batch.micro=1", "recompute=full"});
   const int64_t all = memory_map(recipe).total_bytes();
   const auto changes = changes_that_fit(recipe, all - 1, 3);
@@ -72,7 +72,7 @@ TEST(MemoryFit, ReplicasShareWhatTheyHold) {
   EXPECT_EQ(changes.front().settings, std::vector<std::string>{"parallel.zero=1"});
 }
 
-// Where the host has memory beside the accelerator's, what is there can be on either side.
+// With memory of the host beside the accelerator's, state can be on either side.
 TEST(MemoryFit, OffloadsOnAccelerators) {
   const Recipe recipe = with({"device=cuda", "recompute=full", "batch.micro=1"});
   const int64_t all = memory_map(recipe).total_bytes();
@@ -95,7 +95,7 @@ TEST(MemoryFit, OffloadsOnAccelerators) {
   EXPECT_EQ(memory_map(recipe).host_bytes(), 0);
 }
 
-TEST(MemoryFit, TellsTheSmallestWhereNothingFits) {
+TEST(MemoryFit, ReportsTheSmallestIfNothingFits) {
   const Recipe recipe = with({});
   MemoryChange smallest;
   EXPECT_TRUE(changes_that_fit(recipe, 1000, 3, &smallest).empty());

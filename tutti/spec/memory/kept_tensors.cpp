@@ -15,7 +15,7 @@ bool is_named(const SavedTensor& tensor, const char* name) {
   return std::string_view(tensor.name) == name;
 }
 
-// The projection that reads a kept tensor of a dense layer and nothing else does.
+// The projection of a dense layer that is the only reader of a kept tensor.
 bool reads_alone(const SavedTensor& tensor, Projection& projection) {
   static constexpr std::pair<const char*, Projection> kInputs[] = {
       {"norm1.y", Projection::qkv},
@@ -38,7 +38,7 @@ void leave_out_frozen_inputs(const Recipe& recipe, std::vector<SavedTensor>& lis
   const bool routed = model.moe.experts > 0;
   std::erase_if(list, [&](const SavedTensor& tensor) {
     Projection projection{};
-    // Routers and experts read the second norm too; what they keep is described as if trained.
+    // Routers and experts read the second norm too; their kept tensors are described as if trained.
     if (!reads_alone(tensor, projection) || (routed && projection != Projection::qkv)) return false;
     return !adapted(projection);
   });
@@ -57,7 +57,7 @@ void leave_out_frozen_inputs(const Recipe& recipe, std::vector<SavedTensor>& lis
   }
 }
 
-// Nothing but products reads these; the second norm of a model with experts its router reads too.
+// Only products read these; in a model with experts the router also reads the second norm.
 bool only_products_read(const SavedTensor& tensor, const ModelConfig& model) {
   static constexpr const char* kInputs[] = {
       "norm1.y",   "mlp.act", "attention.query_norm.y", "attention.kv_norm.y",
@@ -67,12 +67,13 @@ bool only_products_read(const SavedTensor& tensor, const ModelConfig& model) {
                      [&](const char* name) { return is_named(tensor, name); });
 }
 
-// Inputs of products, all of them trained, in the format that these read.
+// Inputs of products, all of them trained, in the format that the products read.
 void keep_inputs_narrow(const ModelConfig& model, std::vector<SavedTensor>& list) {
   for (SavedTensor& tensor : list) {
     if (only_products_read(tensor, model)) tensor.element = Element::product;
   }
-  // The attention keeps its output in the compute type, and the projection after it its own.
+  // Attention keeps its output in the compute type, and the projection after it keeps its own
+  // input.
   list.push_back({"attention.output.input", Rows::tokens, Width::attention_out, Element::product,
                   Split::columns, kAlways});
 }

@@ -1,20 +1,20 @@
-// What a layer keeps for its backward pass in one run: the profile's list, with what the run's
-// frozen weights and precision change of it.
+// The tensors that a layer keeps for its backward pass in one run: the profile's list, adjusted for
+// the run's frozen weights and precision.
 //
-// Frozen weights (spec/recipe/lora.h) need no gradient, so nothing keeps what they were multiplied
-// with (TransformerEngine, pytorch/module/linear.py and layernorm_linear.py: the input is saved
-// only where the weight requires a gradient). Of a published implementation
-//   norm1.y, norm2.y, mlp.act   are left where an adapter reads them, and with adapter dropout are
-//                               the dropped copy that it reads
-//   attention.out               stays, because the attention's own backward pass reads it; an
-//                               adapter with dropout of the projection after it keeps a copy more
+// Frozen weights (spec/recipe/lora.h) need no gradient, so their products do not keep their inputs
+// (TransformerEngine, pytorch/module/linear.py and layernorm_linear.py: the input is saved only if
+// the weight requires a gradient). In published implementations
+//   norm1.y, norm2.y, mlp.act   are kept if an adapter reads them; with adapter dropout the dropped
+//                               copy that it reads is kept instead
+//   attention.out               is kept: attention's own backward pass reads it; an adapter with
+//                               dropout on the projection after it keeps another copy
 //   NAME.lora                   the adapter's inner product, r columns
-// Products in 8 bits and fewer keep their input as they read it, in the format of the precision
-// (the same files: what is saved is the quantized tensor). Profile::narrow_kept_inputs says which
-// implementations do; the input of the activation stays in the compute type, unless
-// Profile::narrow_activation_input (Megatron-Core: activation_func_fp8_input_store, one byte).
+// Products in 8 bits or fewer keep their inputs quantized, in the format of the precision (the same
+// files save the quantized tensor). Profile::narrow_kept_inputs lists the implementations that do;
+// the input of the activation stays in the compute type, unless Profile::narrow_activation_input
+// (Megatron-Core: activation_func_fp8_input_store, one byte).
 //
-// Profile tutti describes both by itself, and its list is returned as it is.
+// Profile tutti describes both itself; its list is returned unchanged.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,14 @@ namespace tutti::spec {
 
 std::vector<SavedTensor> kept_tensors(const Recipe& recipe, const Profile& profile);
 
-// Frozen elements of a rank on pipeline rank `stage` that lie in memory in the format of the
-// recipe's precision only (Profile::narrow_frozen_weights): those of the blocks' matrices. 0 from
-// 16 bits on, without adapters, and with ZeRO stage 3.
+// Frozen elements of a rank on pipeline rank `stage` that are in memory only in the format of the
+// recipe's precision (Profile::narrow_frozen_weights): the matrices of the blocks. 0 from 16 bits
+// on, without adapters, and with ZeRO stage 3.
 int64_t narrow_frozen_elements(const ParamTable& table, const Recipe& recipe,
                                const Profile& profile, int64_t stage);
 
-// Bytes that such an element takes: of a format with one scale for a tensor one copy serves every
-// product; scales of blocks run along rows, so there it takes one for rows and one for columns.
+// Bytes per such element: with one scale per tensor one copy serves every product; scales of blocks
+// run along rows, so those formats need one copy for rows and one for columns.
 double narrow_frozen_bytes(Precision precision);
 
 }  // namespace tutti::spec

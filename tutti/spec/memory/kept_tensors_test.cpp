@@ -27,8 +27,8 @@ double gb(const MemoryMap& map, const char* arena) {
 bool keeps(const MemoryMap& map, std::string_view tensor) {
   for (const SlotPlan& slot : map.arena("activations").slots) {
     if (slot.name != "block") continue;
-    for (const TensorPlace& place : slot.tensors) {
-      if (place.name == tensor) return true;
+    for (const TensorPlan& kept : slot.tensors) {
+      if (kept.name == tensor) return true;
     }
   }
   return false;
@@ -46,7 +46,7 @@ TEST(KeptTensors, FrozenProductsKeepNoInput) {
       memory_map(tuned("bf16", {"lora.targets=[qkv, output, mlp]"}), find_profile("nemo-lora"));
   EXPECT_TRUE(keeps(all, "norm2.y"));
   EXPECT_TRUE(keeps(all, "mlp.act"));
-  // Trained as a whole, every product keeps its input.
+  // With full training every product keeps its input.
   const Recipe trained =
       recipe_of("llama2-70b", {"batch={global: 1, micro: 1, sequence: 1024}", "precision=bf16"});
   const MemoryMap whole = memory_map(trained, find_profile("nemo-lora"));
@@ -66,7 +66,7 @@ TEST(KeptTensors, TunedLayerHasTheBytesOfItsTensors) {
 }
 
 // 68.5 billion elements of the blocks in one byte each; embedding, head and norms in two.
-TEST(KeptTensors, FrozenMatricesLieInTheFormatAlone) {
+TEST(KeptTensors, FrozenMatricesAreStoredInTheFormatOnly) {
   const MemoryMap fp8 = memory_map(tuned("fp8"), find_profile("nemo-lora"));
   EXPECT_NEAR(gb(fp8, "frozen"), 68.5, 0.1);
   EXPECT_NEAR(gb(fp8, "weights"), 2 * (2 * 32000 * 8192) / kGb + 0.1, 0.1);
@@ -78,22 +78,22 @@ TEST(KeptTensors, FrozenMatricesLieInTheFormatAlone) {
   const MemoryMap fp4 = memory_map(tuned("fp4"), find_profile("nemo-lora"));
   EXPECT_NEAR(gb(fp4, "frozen"), 68.5 * 2 * 9 / 16, 0.1);
   EXPECT_FALSE(fp4.has("narrow"));
-  // The adapters alone have gradients, masters and moments: 45 million of them.
+  // Only the adapters have gradients, masters and moments: 45 million elements.
   for (const char* arena : {"gradients", "master", "moment1", "moment2"}) {
     EXPECT_LT(gb(fp8, arena), 0.1) << arena;
   }
 }
 
-// mlcommons/training_results_v5.0: eight B200, one copy of the model on each; nvidia-smi says
+// mlcommons/training_results_v5.0: eight B200, one copy of the model on each; nvidia-smi reports
 // 183,359 MiB. Nothing is recomputed.
-TEST(KeptTensors, SeventyBillionAreTunedOnOneB200) {
+TEST(KeptTensors, Llama70bIsTunedOnOneB200) {
   const double bytes =
       static_cast<double>(memory_map(tuned("fp8"), find_profile("nemo-lora")).total_bytes());
   EXPECT_LT(1.04 * bytes, 183359.0 * 1024 * 1024);
   EXPECT_GT(bytes, 160 * kGb);
 }
 
-TEST(KeptTensors, TrainedProductsKeepTheirInputInTheFormat) {
+TEST(KeptTensors, TrainedProductsKeepTheirInputQuantized) {
   const auto block = [](const char* precision, const char* profile) {
     const Recipe recipe = recipe_of("llama3.1-8b", {"batch={global: 1, micro: 1, sequence: 1024}",
                                                     std::string("precision=") + precision});
@@ -108,7 +108,7 @@ TEST(KeptTensors, TrainedProductsKeepTheirInputInTheFormat) {
   EXPECT_EQ(narrow.tensor("attention.out").bytes, wide.tensor("attention.out").bytes);
   EXPECT_EQ(narrow.tensor("attention.output.input").bytes, 1024 * 4096);
   EXPECT_EQ(block("fp4", "megatron-te").tensor("mlp.act").bytes, 1024 * 14336 * 9 / 16);
-  // Implementations from before products in 8 bits, and the trainer's own.
+  // Implementations from before 8-bit products, and the trainer's own.
   EXPECT_EQ(block("fp8", "tutti").tensor_bytes(), block("bf16", "tutti").tensor_bytes());
 }
 

@@ -9,6 +9,7 @@
 #include "tutti/base/attention_workspace.h"
 #include "tutti/base/check.h"
 #include "tutti/base/device_workspace.h"
+#include "tutti/base/round_up.h"
 #include "tutti/spec/memory/arenas.h"
 #include "tutti/spec/memory/internal.h"
 #include "tutti/spec/program/narrow.h"
@@ -19,7 +20,7 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 
-int64_t align_bytes(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t align_bytes(int64_t bytes) { return round_up(bytes, kAlignment); }
 
 template <typename Named>
 const Named& named(const std::vector<Named>& list, std::string_view name) {
@@ -29,12 +30,12 @@ const Named& named(const std::vector<Named>& list, std::string_view name) {
   return *found;
 }
 
-// Whether ranks of `profile` hand over the residual stream as it lies in memory.
+// Whether ranks of `profile` send the residual stream as it is in memory.
 bool has_boundaries(const Profile& profile, const Mesh& mesh) {
   return profile.executable && mesh.pp > 1;
 }
 
-// One buffer per shape of a layer's weights on this rank, an expert's counting by itself.
+// One buffer per shape of a layer's weights on this rank, counting experts individually.
 SlotPlan weight_stand_ins(const Recipe& recipe, const Profile& profile, const LocalSizes& sizes) {
   std::set<std::pair<int64_t, int64_t>> shapes;  // elements, columns
   const Mesh& mesh = recipe.parallel;
@@ -54,7 +55,7 @@ SlotPlan weight_stand_ins(const Recipe& recipe, const Profile& profile, const Lo
   return slot.take();
 }
 
-// Whether a tensor of the workspace lies in the slots of delayed layers instead.
+// Whether a tensor of the workspace is in the slots of delayed layers instead.
 bool lies_delayed(const Profile& profile, const LocalSizes& sizes, const SavedTensor& tensor) {
   const std::string_view name = tensor.name;
   return std::any_of(profile.delayed.begin(), profile.delayed.end(), [&](const SavedTensor& one) {
@@ -84,13 +85,14 @@ ArenaPlan workspace_arena(const Recipe& recipe, const Profile& profile, const Lo
   });
   SlotBuilder work("step", 1);
   work.add(step, sizes, any(false), any(true));
-  if (const NarrowRoom room = narrow_room(recipe, profile); room.left > 0) {
-    work.add("narrow.left", DType::u8, {room.left}).add("narrow.right", DType::u8, {room.right});
-    if (room.turned_qkv > 0) {
-      work.add("narrow.turned.qkv", DType::u8, {room.turned_qkv})
-          .add("narrow.turned.output", DType::u8, {room.turned_output})
-          .add("narrow.turned.up", DType::u8, {room.turned_up})
-          .add("narrow.turned.down", DType::u8, {room.turned_down});
+  if (const NarrowBuffers buffers = narrow_buffers(recipe, profile); buffers.left > 0) {
+    work.add("narrow.left", DType::u8, {buffers.left})
+        .add("narrow.right", DType::u8, {buffers.right});
+    if (buffers.turned_qkv > 0) {
+      work.add("narrow.turned.qkv", DType::u8, {buffers.turned_qkv})
+          .add("narrow.turned.output", DType::u8, {buffers.turned_output})
+          .add("narrow.turned.up", DType::u8, {buffers.turned_up})
+          .add("narrow.turned.down", DType::u8, {buffers.turned_down});
     }
   }
   slots.push_back(work.take());
@@ -98,7 +100,7 @@ ArenaPlan workspace_arena(const Recipe& recipe, const Profile& profile, const Lo
     const std::vector<int64_t> shape = {sizes.shard_tokens, recipe.model.hidden};
     SlotBuilder boundary("boundary", 2);
     boundary.add("send", DType::f32, shape).add("d_residual", DType::f32, shape);
-    // The place of the layer that reads it may be another's when it comes.
+    // When it arrives, another layer may still use the slot of the layer that reads it.
     if (recipe.offload.activations != 0 && stage + mesh.vpp > 1) {
       boundary.add("receive", DType::f32, shape);
     }
@@ -117,7 +119,7 @@ ArenaPlan workspace_arena(const Recipe& recipe, const Profile& profile, const Lo
   return arena;
 }
 
-// What routers tell about a step, summed over its micro-batches.
+// Statistics of the routers, summed over the micro-batches of a step.
 void add_routing_arena(MemoryMap& map, const Recipe& recipe, int64_t stage) {
   int64_t layers = 0;
   for (const bool recomputes : {false, true}) {
@@ -165,7 +167,7 @@ ArenaPlan kernel_arena(const Recipe& recipe, const LocalSizes& sizes) {
   return arena;
 }
 
-// The map of `recipe` with what forward passes alone need.
+// The arenas of `recipe` that forward-only models need.
 MemoryMap forward_map(const Recipe& recipe, Profile profile) {
   Recipe forward = recipe;
   forward.distill = {};
@@ -198,15 +200,15 @@ SlotBuilder::SlotBuilder(std::string name, int64_t repeats) {
 }
 
 SlotBuilder& SlotBuilder::add(std::string name, DType dtype, std::vector<int64_t> shape) {
-  TensorPlace place;
-  place.name = std::move(name);
-  place.dtype = dtype;
-  place.shape = std::move(shape);
-  place.offset_bytes = slot_.stride_bytes;
-  place.bytes = dtype_bytes(dtype);
-  for (const int64_t size : place.shape) place.bytes *= size;
-  slot_.stride_bytes += align_bytes(place.bytes);
-  slot_.tensors.push_back(std::move(place));
+  TensorPlan tensor;
+  tensor.name = std::move(name);
+  tensor.dtype = dtype;
+  tensor.shape = std::move(shape);
+  tensor.offset_bytes = slot_.stride_bytes;
+  tensor.bytes = dtype_bytes(dtype);
+  for (const int64_t size : tensor.shape) tensor.bytes *= size;
+  slot_.stride_bytes += align_bytes(tensor.bytes);
+  slot_.tensors.push_back(std::move(tensor));
   return *this;
 }
 
@@ -246,13 +248,13 @@ ArenaPlan make_arena(std::string_view name, std::vector<SlotPlan> slots) {
   return arena;
 }
 
-const TensorPlace& SlotPlan::tensor(std::string_view tensor_name) const {
+const TensorPlan& SlotPlan::tensor(std::string_view tensor_name) const {
   return named(tensors, tensor_name);
 }
 
 int64_t SlotPlan::tensor_bytes() const {
   int64_t sum = 0;
-  for (const TensorPlace& place : tensors) sum += place.bytes;
+  for (const TensorPlan& tensor : tensors) sum += tensor.bytes;
   return sum;
 }
 

@@ -15,8 +15,8 @@
 namespace tutti::spec {
 namespace {
 
-// Every tensor of every slot: aligned, inside its slot, after the one before; slots and arenas
-// exactly as large as what they hold.
+// Every tensor of every slot is aligned, inside its slot and after the previous one; slots and
+// arenas have exactly the size of their contents.
 void expect_sound(const MemoryMap& map) {
   int64_t total = 0;
   for (const ArenaPlan& arena : map.arenas) {
@@ -27,15 +27,15 @@ void expect_sound(const MemoryMap& map) {
       EXPECT_EQ(slot.stride_bytes % 256, 0);
       EXPECT_GE(slot.repeats, 1);
       int64_t inside = 0;
-      for (const TensorPlace& place : slot.tensors) {
-        EXPECT_EQ(place.offset_bytes % 256, 0) << place.name;
-        EXPECT_GE(place.offset_bytes, inside) << place.name;
-        EXPECT_LT(place.offset_bytes - inside, 256) << place.name;
-        int64_t bytes = dtype_bytes(place.dtype);
-        for (const int64_t size : place.shape) bytes *= size;
-        EXPECT_EQ(place.bytes, bytes) << place.name;
-        EXPECT_GT(bytes, 0) << place.name;
-        inside = place.offset_bytes + place.bytes;
+      for (const TensorPlan& tensor : slot.tensors) {
+        EXPECT_EQ(tensor.offset_bytes % 256, 0) << tensor.name;
+        EXPECT_GE(tensor.offset_bytes, inside) << tensor.name;
+        EXPECT_LT(tensor.offset_bytes - inside, 256) << tensor.name;
+        int64_t bytes = dtype_bytes(tensor.dtype);
+        for (const int64_t size : tensor.shape) bytes *= size;
+        EXPECT_EQ(tensor.bytes, bytes) << tensor.name;
+        EXPECT_GT(bytes, 0) << tensor.name;
+        inside = tensor.offset_bytes + tensor.bytes;
       }
       EXPECT_LE(inside, slot.stride_bytes);
       end += slot.repeats * slot.stride_bytes;
@@ -66,12 +66,12 @@ TEST(MemoryMap, Gpt2OnOneRank) {
   EXPECT_EQ(block.repeats, 12);
   const auto expect = [](const SlotPlan& slot, const char* name, DType dtype,
                          const std::vector<int64_t>& shape) {
-    const TensorPlace& place = slot.tensor(name);
-    EXPECT_EQ(place.dtype, dtype) << name;
-    EXPECT_EQ(place.shape, shape) << name;
+    const TensorPlan& tensor = slot.tensor(name);
+    EXPECT_EQ(tensor.dtype, dtype) << name;
+    EXPECT_EQ(tensor.shape, shape) << name;
   };
   std::vector<std::string> names;
-  for (const TensorPlace& place : block.tensors) names.push_back(place.name);
+  for (const TensorPlan& tensor : block.tensors) names.push_back(tensor.name);
   EXPECT_EQ(names, (std::vector<std::string>{"residual_in", "norm1.mean", "norm1.rstd", "norm1.y",
                                              "attention.qkv", "attention.lse", "attention.out",
                                              "residual_mid", "norm2.mean", "norm2.rstd", "norm2.y",
@@ -109,12 +109,12 @@ TEST(MemoryMap, LlamaInF32) {
 TEST(MemoryMap, LogitsAreHandledInChunks) {
   const Recipe recipe = recipe_of("gpt2-124m", {"batch.global=4", "batch.sequence=1024"});
   const MemoryMap map = memory_map(recipe);
-  const TensorPlace& logits = map.arena("loss").slot("chunk").tensor("logits");
+  const TensorPlan& logits = map.arena("loss").slot("chunk").tensor("logits");
   EXPECT_EQ(logits.shape, (std::vector<int64_t>{640, 50304}));  // 129 MB of 824 MB
   EXPECT_LE(logits.bytes, int64_t{128} << 20);
 }
 
-// What an accelerator's kernels take beside their operands, above all attention's backward pass.
+// Workspace of an accelerator's kernels, above all of attention's backward pass.
 TEST(MemoryMap, KernelsOfAnAcceleratorAreCounted) {
   constexpr int64_t kMega = int64_t{1} << 20;
   const auto kernels = [](const std::vector<std::string>& settings) {
@@ -176,8 +176,8 @@ TEST(MemoryMap, RecomputationReducesActivations) {
   }
 }
 
-// What the head of memory.h promises, to the byte.
-TEST(MemoryMap, RecomputationFreesWhatItsPartsName) {
+// The sizes that the comment of memory.h states, to the byte.
+TEST(MemoryMap, RecomputationFreesTheBytesOfItsParts) {
   constexpr int64_t kRows = 4 * 1024;
   const auto activations = [](const std::string& recompute) {
     return memory_map(recipe_of("gpt2-124m", {"batch.global=4", "recompute=" + recompute}))
@@ -208,8 +208,8 @@ TEST(MemoryMap, RecomputationFreesWhatItsPartsName) {
             11 * kRows * 24640);
 }
 
-// Slots of a pipeline are as many as the schedule has micro-batches in flight.
-TEST(MemoryMap, PipelinesHoldWhatIsInFlight) {
+// A pipeline has as many slots as the schedule has in-flight micro-batches.
+TEST(MemoryMap, PipelinesHoldInFlightMicroBatches) {
   const auto map = [](const std::string& mesh, int64_t stage) {
     return memory_map(recipe_of("gpt2-124m", {"batch.global=8", "batch.micro=1",
                                               "batch.sequence=64", "parallel=" + mesh}),
@@ -230,8 +230,8 @@ TEST(MemoryMap, PipelinesHoldWhatIsInFlight) {
     EXPECT_EQ(boundary.repeats, 2);
     EXPECT_EQ(boundary.tensor_bytes(), 2 * 4 * 64 * 768);
 
-    // ZB-H1: four in flight everywhere, of which stage + 1 wait for their weight gradients; what
-    // these read is [N, H] five times and the query-key-value and feed-forward widths.
+    // ZB-H1: four in-flight micro-batches everywhere, of which stage + 1 wait for their weight
+    // gradients; these read [N, H] five times and the query-key-value and feed-forward widths.
     const MemoryMap zero = map("{pp: 4, schedule: zero-bubble}", stage);
     EXPECT_EQ(repeats(zero, "activations", "block"), 3 * 4);
     EXPECT_EQ(repeats(zero, "activations", "head"), stage == 3 ? 4 : 0);
@@ -249,8 +249,8 @@ TEST(MemoryMap, PipelinesHoldWhatIsInFlight) {
   EXPECT_EQ(repeats(map("{pp: 4, vpp: 3}", 0), "activations", "block"), 4 * 3 + 3);
 }
 
-// Local elements of all tp, pp and ep ranks add up to the model's, once what every tp rank holds
-// (norms, router, latent down-projections) is counted once.
+// Local elements of all tp, pp and ep ranks sum to the model's, with parameters that every tp rank
+// holds (norms, router, latent down-projections) counted once.
 TEST(LocalElements, AddUpOverTheMesh) {
   for (const char* name : {"llama3.1-8b", "mixtral-8x7b", "deepseek-v3"}) {
     const auto total = [&](const std::string& mesh) {
@@ -281,9 +281,9 @@ TEST(LocalElements, AddUpOverTheMesh) {
   }
 }
 
-// The fused loss: logits and their gradient over what layers need later; a buffer for each shape of
-// a layer's weights: query-key-value, output, gate and up, down, and an expert's two.
-TEST(MemoryMap, LossLiesOverTheWorkspaceWhereItIsFused) {
+// The fused loss: logits and their gradient overlay memory that layers need later; a buffer for
+// each shape of a layer's weights: query-key-value, output, gate and up, down, and an expert's two.
+TEST(MemoryMap, FusedLossOverlaysTheWorkspace) {
   const Recipe recipe = recipe_of("llama3.1-8b", {"batch.global=4", "batch.sequence=1024",
                                                   "batch.micro=1", "parallel={tp: 2, pp: 2}"});
   const MemoryMap map = memory_map(recipe, find_profile("megatron-te-2.11"), 1);
@@ -307,7 +307,7 @@ TEST(MemoryMap, LossLiesOverTheWorkspaceWhereItIsFused) {
             5U);  // and the router's
 }
 
-// Context parallelism by exchanging heads: queries, keys, values and the output, to and fro.
+// Context parallelism by all-to-all: queries, keys, values and the output, both ways.
 TEST(MemoryMap, ExchangedHeadsKeepTheirOutput) {
   const auto kept = [](const char* cp) {
     const Recipe recipe = recipe_of("llama3.1-8b", {"batch.global=1", "batch.sequence=8192",
@@ -374,7 +374,7 @@ class KorthikantiFigure1 : public testing::TestWithParam<Published> {
     return r;
   }
 
-  // Bytes that the layers in flight keep on the first stage.
+  // Bytes that the in-flight layers keep on the first stage.
   static double kept(const char* recompute, bool sequence_parallel) {
     Profile profile = find_profile("megatron-2022");
     profile.sequence_parallel = sequence_parallel;
@@ -441,7 +441,7 @@ INSTANTIATE_TEST_SUITE_P(Models, KorthikantiFigure1,
                                          Published{"gpt-1T", 128, 25600, 160, 1, 8, 64, 1, 512,
                                                    32.958984375, 131.25, 26.5625}));
 
-TEST(MemoryMap, OffloadedStateLiesOnTheHostAndPassesThroughBuffers) {
+TEST(MemoryMap, OffloadedStateIsOnTheHostAndPassesThroughBuffers) {
   for (const char* precision : {"precision=bf16", "precision=f32"}) {
     const MemoryMap plain = memory_map(recipe_of("gpt2-124m", {precision}));
     const MemoryMap map = memory_map(recipe_of("gpt2-124m", {precision, "offload.optimizer=true"}));
@@ -468,8 +468,8 @@ TEST(MemoryMap, OffloadedStateLiesOnTheHostAndPassesThroughBuffers) {
   EXPECT_EQ(offload_buffer_elements(1000), align_elements(250));
 }
 
-// Two layers of each kind that are covered have a place on the device, the others on the host.
-TEST(MemoryMap, OffloadedActivationsTakeTurnsInTwoPlaces) {
+// Two covered layers of each kind have a slot on the device, the others on the host.
+TEST(MemoryMap, OffloadedActivationsShareTwoDeviceSlots) {
   const auto slots = [](const MemoryMap& map, const char* arena, const char* slot) {
     if (!map.has(arena)) return int64_t{0};
     for (const SlotPlan& plan : map.arena(arena).slots) {
@@ -502,8 +502,8 @@ int64_t arena_bytes(const MemoryMap& map, const char* name) {
   return map.has(name) ? map.arena(name).bytes : 0;
 }
 
-// Matrices whose update writes mxfp8 are not there in 16 bits too.
-TEST(MemoryMap, MatricesOfMxfp8MayLieInTheFormatAlone) {
+// Matrices whose update writes mxfp8 are not stored in 16 bits as well.
+TEST(MemoryMap, MatricesCanBeStoredInMxfp8Only) {
   const Recipe recipe = recipe_of("llama3.1-8b", {"precision=mxfp8"});
   const Profile& wide = find_profile("megatron-te-2.11");
   const Profile& narrow = find_profile("megatron-bridge");
@@ -520,8 +520,8 @@ TEST(MemoryMap, MatricesOfMxfp8MayLieInTheFormatAlone) {
             arena_bytes(memory_map(plain, narrow), "weights"));
 }
 
-// DeepSpeed's ZeRO-3 holds a weight at a time, or 1e9 elements, and no two layers.
-TEST(MemoryMap, GatheredWeightsMayBeBounded) {
+// DeepSpeed's ZeRO-3 holds one weight at a time, or 1e9 elements, instead of two layers.
+TEST(MemoryMap, GatheredWeightsAreBounded) {
   const std::vector<std::string> sharded = {"parallel={dp: 8, zero: 3}", "batch.global=8"};
   const MemoryMap small =
       memory_map(recipe_of("gpt2-124m", sharded), find_profile("megatron-2021"));
@@ -533,8 +533,9 @@ TEST(MemoryMap, GatheredWeightsMayBeBounded) {
   EXPECT_EQ(arena_bytes(large, "gathered"), 2'000'000'000);  // the layers of 175B: 7.2 GB
 }
 
-// Selective recomputation of torchtitan: of Llama 3 8B a row keeps its input, queries, values, the
-// attention's and the last output (4,096 each, but the values 1,024) and the gate (14,336).
+// Selective recomputation of torchtitan: per row of Llama 3 8B it keeps the input, queries, values,
+// the outputs of attention and of the last projection (4,096 each, but the values 1,024) and the
+// gate (14,336).
 TEST(MemoryMap, EveryOtherProductKeepsItsOutput) {
   const Recipe recipe = recipe_of("llama3.1-8b", {"recompute=selective"});
   const MemoryMap map = memory_map(recipe, find_profile("torchtitan"));

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kNone = -1;
 
-// Covered layers of the kind, of every chunk, in order.
+// Covered layers of the kind, per chunk, in order.
 std::vector<std::vector<int64_t>> covered_layers(const Recipe& recipe, int64_t stage, bool routed,
                                                  bool recomputes) {
   std::vector<std::vector<int64_t>> chunks(static_cast<size_t>(recipe.parallel.vpp));
@@ -25,7 +25,7 @@ std::vector<std::vector<int64_t>> covered_layers(const Recipe& recipe, int64_t s
   return chunks;
 }
 
-// The passes of these layers in a step, with nothing decided.
+// The passes of these layers in a step, without slots or copies.
 std::vector<OffloadUse> uses_of(const Recipe& recipe, int64_t stage,
                                 const std::vector<std::vector<int64_t>>& chunks) {
   const Mesh& mesh = recipe.parallel;
@@ -48,18 +48,18 @@ std::vector<OffloadUse> uses_of(const Recipe& recipe, int64_t stage,
   return uses;
 }
 
-// What a layer keeps of a micro-batch.
+// The activations of one layer for one micro-batch.
 struct Item {
-  int64_t place = kNone;  // where it lies now
+  int64_t slot = kNone;  // the current one
   int64_t first_use = kNone;
   int64_t last_use = kNone;
   int64_t last_arrival = kNone;
-  int64_t driven_out = kNone;  // by the use that took its place last
+  int64_t evicted_by = kNone;  // the use that last took its slot
   int64_t host = kNone;
 };
-struct Place {
+struct DeviceSlot {
   int64_t item = kNone;
-  int64_t used = kNone;  // by this use last
+  int64_t used = kNone;  // by its last use
 };
 
 class Planner {
@@ -68,7 +68,7 @@ class Planner {
     int64_t micro_batches = 0;
     for (const OffloadUse& use : plan.uses) micro_batches = std::max(micro_batches, use.micro + 1);
     items_.resize(static_cast<size_t>(micro_batches * chunks * layers));
-    places_.resize(static_cast<size_t>(plan.places));
+    slots_.resize(static_cast<size_t>(plan.device_slots));
     for (const OffloadUse& use : plan.uses) {
       numbers_.push_back((use.micro * chunks + use.chunk) * layers + use.layer);
     }
@@ -79,7 +79,7 @@ class Planner {
   }
 
   void run() {
-    for (int64_t use = 0; use < size(); ++use) place(use);
+    for (int64_t use = 0; use < size(); ++use) assign_slot(use);
     for (int64_t use = 0; use < size(); ++use) assign_host(use);
   }
 
@@ -89,53 +89,54 @@ class Planner {
   int64_t number(int64_t use) const { return numbers_[static_cast<size_t>(use)]; }
   Item& item_of(int64_t use) { return items_[static_cast<size_t>(number(use))]; }
 
-  // Its contents are of no use to `use` and what follows.
-  bool is_free(const Place& place, int64_t use) const {
-    return place.item == kNone || items_[static_cast<size_t>(place.item)].last_use < use;
+  // Neither `use` nor a later use reads its contents.
+  bool is_free(const DeviceSlot& slot, int64_t use) const {
+    return slot.item == kNone || items_[static_cast<size_t>(slot.item)].last_use < use;
   }
 
   size_t choose(int64_t use, bool arrives) const {
     std::optional<size_t> best;
-    for (size_t i = 0; i < places_.size(); ++i) {
-      const Place& one = places_[i];
-      if (arrives && places_.size() > 1 && one.used == use - 1) continue;
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      const DeviceSlot& one = slots_[i];
+      if (arrives && slots_.size() > 1 && one.used == use - 1) continue;
       if (!best) {
         best = i;
         continue;
       }
       const bool free = is_free(one, use);
-      const bool best_free = is_free(places_[*best], use);
-      if (free != best_free ? free : one.used < places_[*best].used) best = i;
+      const bool best_free = is_free(slots_[*best], use);
+      if (free != best_free ? free : one.used < slots_[*best].used) best = i;
     }
     return *best;
   }
 
-  void place(int64_t use) {
+  void assign_slot(int64_t use) {
     OffloadUse& now = at(use);
     Item& item = item_of(use);
-    if (item.place == kNone) {
+    if (item.slot == kNone) {
       now.arrives = item.first_use != use;
       const size_t chosen = choose(use, now.arrives);
-      Place& taken = places_[chosen];
+      DeviceSlot& taken = slots_[chosen];
       int64_t ready = taken.used;
       if (taken.item != kNone) {
         Item& before = items_[static_cast<size_t>(taken.item)];
-        before.place = kNone;
-        before.driven_out = use;
-        // Only what lies there since its forward pass can be on its way out.
+        before.slot = kNone;
+        before.evicted_by = use;
+        // Only activations that stayed since their forward pass can still be on their way to the
+        // host.
         now.outgoing = before.last_arrival == kNone && before.last_use > use;
         if (at(taken.used).pass == ActionKind::forward) ++ready;
       }
-      if (now.arrives) add_arrival(use, std::max(ready, item.driven_out));
+      if (now.arrives) add_arrival(use, std::max(ready, item.evicted_by));
       if (now.arrives) item.last_arrival = use;
       taken.item = number(use);
-      item.place = static_cast<int64_t>(chosen);
+      item.slot = static_cast<int64_t>(chosen);
     }
-    now.place = item.place;
-    places_[static_cast<size_t>(now.place)].used = use;
+    now.slot = item.slot;
+    slots_[static_cast<size_t>(now.slot)].used = use;
   }
 
-  // Copies in are made in the order of their uses.
+  // Copies from the host are made in the order of their uses.
   void add_arrival(int64_t use, int64_t after) {
     if (!plan_.arrivals.empty()) after = std::max(after, plan_.arrivals.back().after);
     plan_.arrivals.push_back({use, after});
@@ -157,14 +158,14 @@ class Planner {
       }
     }
     if (now.leaves || now.arrives) now.host = item.host;
-    // The stream has waited for the copy in: what leaves from now on may overwrite it.
+    // The stream has waited for the copy in: later copies out may overwrite it.
     if (item.last_arrival == use) free_hosts_.push_back(item.host);
   }
 
   OffloadPlan& plan_;
   std::vector<int64_t> numbers_;  // of the item, by use
   std::vector<Item> items_;
-  std::vector<Place> places_;
+  std::vector<DeviceSlot> slots_;
   std::vector<int64_t> free_hosts_;
 };
 
@@ -185,8 +186,8 @@ OffloadPlan offload_plan(const Recipe& recipe, int64_t stage, bool routed, bool 
   if (layers == 0) return plan;
   const int64_t micro_batches = make_schedule(recipe).micro_batches;
   const bool one_at_a_time = peak_in_flight(mesh, micro_batches, stage) == 1;
-  plan.places = std::min(peak_in_flight_weighted(mesh, micro_batches, stage, weights),
-                         one_at_a_time ? kOffloadPlaces : kOffloadPlacesInFlight);
+  plan.device_slots = std::min(peak_in_flight_weighted(mesh, micro_batches, stage, weights),
+                               one_at_a_time ? kOffloadSlots : kOffloadSlotsInFlight);
   plan.uses = uses_of(recipe, stage, chunks);
   Planner(plan, mesh.vpp, layers).run();
   return plan;

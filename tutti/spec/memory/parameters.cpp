@@ -1,4 +1,4 @@
-// Arenas of parameters, gradients and the optimizer's state, and how many elements they have.
+// Arenas of parameters, gradients and optimizer state, and their numbers of elements.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -16,7 +16,7 @@ ArenaPlan flat_arena(const char* name, DType dtype, int64_t elements) {
   return make_arena(name, {SlotBuilder("flat", 1).add("flat", dtype, {elements}).take()});
 }
 
-// What layers take turns in (spec/mesh/zero_layers.h).
+// Buffers that layers share in turn (spec/mesh/zero_layers.h).
 ArenaPlan layer_arena(const char* name, DType dtype, int64_t block_slots, int64_t block_elements,
                       int64_t outer_elements) {
   std::vector<SlotPlan> slots;
@@ -29,8 +29,8 @@ ArenaPlan layer_arena(const char* name, DType dtype, int64_t block_slots, int64_
   return make_arena(name, std::move(slots));
 }
 
-// Weights as narrow products read them, straight and transposed, of the blocks in their order on
-// this rank and of the head.
+// Weights as narrow products read them, straight and transposed: of the blocks in their order on
+// this rank, and of the head.
 void add_quantized_weights(MemoryMap& map, const Recipe& recipe, const LocalSizes& sizes,
                            int64_t stage) {
   const NarrowKind kind = operand_kind(recipe.precision);
@@ -53,7 +53,7 @@ void add_quantized_weights(MemoryMap& map, const Recipe& recipe, const LocalSize
   if (!slots.empty()) map.arenas.push_back(make_arena("narrow", std::move(slots)));
 }
 
-// Of each zone that ZeRO divides on its own, ranks and elements.
+// Ranks and elements of each zone that ZeRO divides separately.
 struct Zone {
   int64_t ways = 1;
   int64_t elements = 0;
@@ -63,7 +63,7 @@ std::vector<Zone> zero_zones(const LocalElements& elements, const Mesh& mesh) {
   return {{replicas(mesh), elements.shared}, {replicas(mesh, true), elements.expert}};
 }
 
-// Elements of the matrices that lie in memory as mxfp8 alone (Profile::narrow_weights).
+// Elements of the matrices that are stored in mxfp8 only (Profile::narrow_weights).
 int64_t narrow_only_elements(const ParamTable& table, const Recipe& recipe, const Profile& profile,
                              int64_t stage) {
   if (!profile.narrow_weights || recipe.precision != Precision::mxfp8 || recipe.lora.enabled() ||
@@ -207,7 +207,7 @@ LocalElements local_elements(const ParamTable& table, const Recipe& recipe, int6
     elements.largest_layer = std::max(elements.largest_layer, shared + expert);
   }
   const std::vector<Param>& first = table.groups.front().params;
-  if (first.empty()) return elements;  // a table of some parameters
+  if (first.empty()) return elements;  // a table with some of the parameters
   const Param& tokens = first.front();
   if (mesh.pp > 1 && stage == mesh.pp - 1 && recipe.model.tied_embeddings &&
       (tokens.trainable || !trainable_only)) {

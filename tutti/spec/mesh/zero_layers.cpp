@@ -4,12 +4,11 @@
 #include <charconv>
 
 #include "tutti/base/check.h"
+#include "tutti/base/round_up.h"
 #include "tutti/spec/memory/memory.h"
 
 namespace tutti::spec {
 namespace {
-
-int64_t round_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
 // Where the part that `placed` is in ends at the latest.
 int64_t zone_end(const ParamLayout& layout, int64_t first) {

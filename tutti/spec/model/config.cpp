@@ -21,7 +21,7 @@ void check_size(const char* key, int64_t value, int64_t least = 1, int64_t most 
   }
 }
 
-// Not below what there are.
+// An upper bound of the number of parameters.
 double most_parameters(const ModelConfig& model) {
   const auto real = [](int64_t size) { return static_cast<double>(size); };
   const LatentAttention& latent = model.latent;
@@ -43,7 +43,7 @@ void check_real(const char* key, double value, double least, double most) {
   }
 }
 
-// The divisor of `whole` that is nearest to `wanted`.
+// The divisor of `whole` nearest to `wanted`.
 int64_t nearest_divisor(int64_t whole, int64_t wanted) {
   int64_t best = 1;
   for (int64_t d = 1; d <= whole / d; ++d) {
@@ -69,8 +69,7 @@ void validate_grouped(const ModelConfig& model) {
   }
   if (model.positions == Positions::rope && model.rotated_dims == 0 && model.head_dim % 2 != 0) {
     fail(ErrorKind::usage,
-         "model.head_dim: {} is odd, but rotary positions turn pairs; write an even number",
-         model.head_dim);
+         "model.head_dim: {} is odd, but RoPE rotates pairs; write an even number", model.head_dim);
   }
 }
 
@@ -103,7 +102,7 @@ void validate_moe(const ModelConfig& model) {
     if (moe != MixtureOfExperts{}) {
       fail(ErrorKind::usage,
            "model.moe.experts: 0 (a dense model), but other keys of model.moe are "
-           "set; give the number of experts or drop them");
+           "set; set model.moe.experts or remove them");
     }
     return;
   }
@@ -125,7 +124,7 @@ void validate_moe(const ModelConfig& model) {
   check_real("moe.router_bias_rate", moe.router_bias_rate, 0, 1);
   if (moe.biases && moe.router_bias) {
     fail(ErrorKind::usage,
-         "model.moe.biases: true, but model.moe.router_bias gives the router another one; write "
+         "model.moe.biases: true, but model.moe.router_bias gives the router a bias already; write "
          "false for one of them");
   }
 }
@@ -168,18 +167,18 @@ bool holds_layer(const std::vector<int64_t>& layers, int64_t layer) {
 void check_layers(const char* key, const std::vector<int64_t>& layers, int64_t count) {
   for (size_t i = 0; i < layers.size(); ++i) {
     if (layers[i] < 0 || layers[i] >= count || (i > 0 && layers[i] <= layers[i - 1])) {
-      fail(ErrorKind::usage, "model.{}: {} at place {}; accepted: layers 0 to {}, ascending", key,
+      fail(ErrorKind::usage, "model.{}: {} at index {}; accepted: layers 0 to {}, ascending", key,
            layers[i], i, count - 1);
     }
   }
 }
 
-// Parts that belong to norm: rms with grouped attention.
+// Optional parts that need norm: rms with grouped attention.
 void validate_parts(const ModelConfig& model) {
   if (model.linear_bias && model.biases != ProjectionBiases{}) {
     fail(ErrorKind::usage,
          "model.biases: set, but model.linear_bias is true, which gives all projections one; write "
-         "linear_bias: false or drop biases");
+         "linear_bias: false or remove biases");
   }
   check_real("attention_scale", model.attention_scale, 0, 1e6);
   check_real("attention_softcap", model.attention_softcap, 0, 1e6);
@@ -285,7 +284,7 @@ void validate(const ModelConfig& model) {
   if (scaling != RopeScaling{} && model.positions != Positions::rope) {
     fail(ErrorKind::usage,
          "model.rope_scaling: set, but model.positions is learned; write "
-         "positions: rope or drop it");
+         "positions: rope or remove it");
   }
   if (model.norm == Norm::rms && model.norm_bias) {
     fail(ErrorKind::usage, "model.norm_bias: true, but norm: rms has no bias; write false");
@@ -296,7 +295,7 @@ void validate(const ModelConfig& model) {
     if (model.latent != LatentAttention{}) {
       fail(ErrorKind::usage,
            "model.latent: set, but model.attention is grouped; write "
-           "attention: latent or drop it");
+           "attention: latent or remove it");
     }
     validate_grouped(model);
   }
@@ -305,7 +304,7 @@ void validate(const ModelConfig& model) {
   if (const double parameters = most_parameters(model); parameters > kMostParameters) {
     fail(
         ErrorKind::usage,
-        "model.hidden: {} and the other sizes of the model make {:.2g} parameters; accepted: up to "
+        "model.hidden: {} and the other sizes of the model give {:.2g} parameters; accepted: up to "
         "{:.2g}",
         model.hidden, parameters, kMostParameters);
   }

@@ -35,8 +35,8 @@ double routed_parameters(const ModelConfig& model) {
          real(model.hidden * moe.experts);
 }
 
-// Multiply-adds of one token with a whole sequence, or with a window's share of twice the pairs
-// that are seen, forward, of layer `layer`.
+// Multiply-adds per token of layer `layer`, forward, with the full square of a sequence, or with
+// twice the pairs inside a window.
 double attention_pairs(const ModelConfig& model, int64_t layer, int64_t sequence) {
   const LatentAttention& latent = model.latent;
   const int64_t widths = model.attention == Attention::grouped
@@ -48,7 +48,7 @@ double attention_pairs(const ModelConfig& model, int64_t layer, int64_t sequence
   return real(model.heads) * real(widths) * seen;
 }
 
-// The same of `layers` layers, those beyond the last being as it.
+// The same over `layers` layers; layers beyond the model's last count as the last.
 double attention_pairs_of_all(const ModelConfig& model, int64_t layers, int64_t sequence) {
   if (model.window == 0) return real(layers) * attention_pairs(model, 0, sequence);
   double sum = 0;
@@ -87,7 +87,7 @@ double model_flops_per_token(const ModelConfig& model, int64_t sequence) {
 
 double teacher_flops_per_token(const Recipe& recipe, int64_t sequence, FlopConvention convention) {
   if (!recipe.distill.enabled()) return 0;
-  // Nothing of a teacher is computed twice.
+  // A teacher is never recomputed.
   if (convention == FlopConvention::hardware) convention = FlopConvention::square;
   return flops_per_token(teacher_recipe(recipe).model, sequence, convention) / 3;
 }
@@ -130,8 +130,8 @@ double model_flops_per_token(const Recipe& recipe) {
 }
 
 double model_flops(const Recipe& recipe, int64_t tokens, int64_t squared_lengths) {
-  // FLOPs per token grow linearly with the sequence. With a window they do not: there documents
-  // count as if each square had the share of a whole sequence.
+  // FLOPs per token grow linearly with the sequence. With a window they do not: there each
+  // document's square counts as much as in a whole sequence.
   const double alone = recipe_flops_per_token(recipe, 0);
   const int64_t length = recipe.model.window > 0 ? recipe.batch.sequence : 1;
   const double per_square = (recipe_flops_per_token(recipe, length) - alone) / real(length);

@@ -1,15 +1,14 @@
-// Floating-point operations of training, in the conventions that published figures use. A datum
-// always says which one it is in; figures of different conventions are not comparable.
+// Floating-point operations of training, in the conventions that published figures use. Every
+// figure states its convention; figures of different conventions are not comparable.
 //
-// s: sequence; per trained token, multiply-add = 2, forward 1 + backward 2:
-//   causal    6 * (matrix parameters at work + head) + 6 L a (d_qk + d_v) s / 2. What the
-//   mathematics
-//             needs; Tutti's model FLOPs, also Megatron-Bridge's and Llama 3's.
-//   square    the same with the whole s x s attention: 72 L h^2 (1 + s/6h + V/12Lh) for GPT
-//             (Korthikanti et al. 2022, MegaScale)
-//   hardware  the same with the layers' forward done twice (full recomputation):
-//             96 L h^2 (1 + s/6h + V/16Lh) for GPT (Narayanan et al. 2021)
-// Matrix parameters at work: routed experts count top_k times; embeddings look up and count
+// Per trained token, multiply-add = 2, forward 1 + backward 2; s: sequence length:
+//    causal    6 * (active matrix parameters + head) + 6 L a (d_qk + d_v) s / 2. What the
+//              mathematics needs; Tutti's model FLOPs, also Megatron-Bridge's and Llama 3's.
+//    square    the same with the full s x s attention: 72 L h^2 (1 + s/6h + V/12Lh) for GPT
+//              (Korthikanti et al. 2022, MegaScale)
+//    hardware  the same with a second forward pass of the layers (full recomputation):
+//              96 L h^2 (1 + s/6h + V/16Lh) for GPT (Narayanan et al. 2021)
+// Active matrix parameters: routed experts count top_k times; embeddings are look-ups and count
 // nothing; the vocabulary is not padded. Multi-token prediction modules are included.
 #pragma once
 
@@ -38,20 +37,20 @@ inline constexpr const char* kModelFlopsFormula =
 
 double flops_per_token(const ModelConfig& model, int64_t sequence, FlopConvention convention);
 
-// Convention causal: what every MFU of Tutti divides.
+// Convention causal: the numerator of every MFU that Tutti reports.
 double model_flops_per_token(const ModelConfig& model, int64_t sequence);
-// Of the forward pass of a recipe's teacher (spec/recipe/distill.h), a third of flops_per_token of
-// its model; 0 without one.
+// The forward pass of a recipe's teacher (spec/recipe/distill.h), a third of flops_per_token of its
+// model; 0 without a teacher.
 double teacher_flops_per_token(const Recipe& recipe, int64_t sequence, FlopConvention convention);
-// Of a recipe, its teacher's included: with adapters of rank r (spec/recipe/lora.h) frozen weights
-// need no gradient and nothing below the lowest adapter of block 0 a backward pass,
-//   4 * (matrix parameters at work + head) + 6 L a (d_qk + d_v) s / 2 + 6 * adapter parameters
-//   minus block 0: 2 * (its projections up to the lowest with adapters), 2 * (that one's A), and
-//   4 a (d_qk + d_v) s / 2 where attention lies below it.
+// Of a recipe, including its teacher. With adapters of rank r (spec/recipe/lora.h) frozen weights
+// need no gradient, and nothing below the lowest adapter of block 0 needs a backward pass:
+//    4 * (active matrix parameters + head) + 6 L a (d_qk + d_v) s / 2 + 6 * adapter parameters
+//    minus block 0: 2 * (its projections up to the lowest with adapters), 2 * (that one's A), and
+//    4 a (d_qk + d_v) s / 2 where attention is below it.
 double model_flops_per_token(const Recipe& recipe);
-double model_flops_per_step(const Recipe& recipe);  // all ranks together
-// Of so many tokens whose documents (or sequences) have lengths s with sum s^2 = squared_lengths:
-// attention of a token sees what its document holds, whatever sequence it was packed into.
+double model_flops_per_step(const Recipe& recipe);  // of all ranks
+// Of `tokens` tokens in documents (or sequences) of lengths s with sum s^2 = squared_lengths: a
+// token attends within its document, whatever sequence it was packed into.
 double model_flops(const Recipe& recipe, int64_t tokens, int64_t squared_lengths);
 std::string model_flops_formula(const Recipe& recipe);
 

@@ -60,13 +60,13 @@ TEST(Flops, DeepSeek) {
   EXPECT_NEAR((flops - attention) / 6 / 1e9, 36.6, 0.2);
 }
 
-TEST(Flops, PackedDocumentsNeedWhatTheirLengthsNeed) {
+TEST(Flops, PackedDocumentsCountByTheirLengths) {
   for (const char* name : {"gpt2-124m", "llama3.1-8b"}) {
     for (const int64_t rank : {0, 8}) {
       Recipe recipe;
       recipe.model = preset(name);
       recipe.lora = {.rank = rank, .targets = {"output"}};
-      // One document per sequence is the usual count; halves of one need half the attention.
+      // One document per sequence gives the usual count; halves need half the attention.
       recipe.batch.sequence = 1024;
       const double whole = 8 * 1024 * model_flops_per_token(recipe);
       EXPECT_NEAR(model_flops(recipe, 8 * 1024, 8 * 1024 * 1024), whole, 1e-12 * whole);

@@ -59,7 +59,7 @@ class GroupBuilder {
     if (has_bias(model_, projection)) vector(name + ".bias", out, Init::zeros);
   }
 
-  // Split as the projection they correct: B by its output rows, or A by its input columns.
+  // Split like the projection they adapt: B by its output rows, or A by its input columns.
   void adapters_of(Projection projection) {
     const int64_t in = projection_inputs(model_, projection);
     const bool columns = projection == Projection::qkv || projection == Projection::up;
@@ -136,7 +136,7 @@ class GroupBuilder {
     row_linear(name + ".down", model_.hidden, width, Projection::down);
   }
 
-  // Of the experts' projection `weight`, [E, outputs], split as its outputs.
+  // Biases of the experts' projection `weight`, [E, outputs], split like its outputs.
   Param& expert_bias(const Param& weight) {
     Param bias = weight;
     bias.name.replace(bias.name.rfind("weight"), std::string::npos, "bias");

@@ -1,5 +1,5 @@
-// Parts that not every model has: read as written, left out of the text of models without them,
-// refused where they cannot be computed.
+// Optional parts of a model: they are read as written, omitted from the text of models without
+// them, and refused where they cannot be computed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ std::string refusal(const std::string& keys) {
   return "";
 }
 
-TEST(ModelParts, TextWithoutThemIsWhatItWas) {
+TEST(ModelParts, TextOfModelsWithoutThemIsUnchanged) {
   const std::string text = to_yaml(recipe_with("").model);
   for (const char* key :
        {"biases", "norm_placement", "norm_offset", "query_key_norm", "attention_scale", "softcap",
@@ -63,7 +63,7 @@ TEST(ModelParts, AreReadAsWritten) {
   EXPECT_NE(to_yaml(recipe), to_yaml(recipe_with("")));
 }
 
-TEST(ModelParts, OfGptOssAreReadAsWritten) {
+TEST(ModelParts, PartsOfGptOssAreReadAsWritten) {
   const Recipe recipe = recipe_with(
       "attention_sinks: true, moe: {experts: 4, top_k: 2, expert_ffn: 8, biases: true}, "
       "rope_scaling: {kind: yarn, factor: 4, rounded: false}, ");
@@ -75,7 +75,7 @@ TEST(ModelParts, OfGptOssAreReadAsWritten) {
             std::string::npos);
 }
 
-TEST(ModelParts, OfExpertsAreReadAsWritten) {
+TEST(ModelParts, PartsOfExpertsAreReadAsWritten) {
   const Recipe recipe =
       recipe_with("moe: {experts: 4, top_k: 2, expert_ffn: 8, renormalize: false}, ");
   EXPECT_FALSE(recipe.model.moe.renormalize);
@@ -86,7 +86,7 @@ TEST(ModelParts, OfExpertsAreReadAsWritten) {
   EXPECT_EQ(usual, to_yaml(recipe_with("moe: {experts: 4, top_k: 2, expert_ffn: 8}, ")));
 }
 
-TEST(ModelParts, HaveTheirParameters) {
+TEST(ModelParts, AddTheirParameters) {
   const auto count = [](const std::string& keys) {
     return param_table(recipe_with(keys).model, 1).count();
   };
@@ -143,7 +143,8 @@ constexpr PartElsewhere kOnTheCpuOnly[] = {
     {"rope_scaling: {kind: yarn, factor: 4}, ", "rope_scaling.kind: yarn"},
 };
 
-// Each is named with a remedy, of the model and of a teacher; the parts that cuda has are not.
+// Errors name the part and a remedy, for the model and for a teacher; parts that cuda supports
+// pass.
 TEST(ModelParts, AreRefusedOnOtherDevicesByName) {
   for (const PartElsewhere& part : kOnTheCpuOnly) {
     SCOPED_TRACE(part.said);
@@ -168,12 +169,12 @@ TEST(ModelParts, AreRefusedOnOtherDevicesByName) {
     recipe.device = "cuda";
     EXPECT_EQ(unexecutable(recipe), "") << keys;
   }
-  Recipe recipe = recipe_with("window: 16, ");  // hides nothing of 16 tokens
+  Recipe recipe = recipe_with("window: 16, ");  // masks nothing of 16 tokens
   recipe.device = "cuda";
   EXPECT_EQ(unexecutable(recipe), "");
 }
 
-TEST(ModelParts, AreRefusedBesideOthersByName) {
+TEST(ModelParts, ImpossibleCombinationsAreRefusedByName) {
   const auto expect_said = [](const Recipe& recipe, const std::string& said) {
     EXPECT_NE(unexecutable(recipe).find(said), std::string::npos) << unexecutable(recipe);
   };
@@ -192,7 +193,7 @@ TEST(ModelParts, AreRefusedBesideOthersByName) {
   recipe.narrow.head = true;
   expect_said(recipe, "model.logit_divisor: 8 with precision.head");
 
-  // A teacher's window must be the model's, where it hides anything.
+  // A teacher's window must equal the model's, if it masks anything.
   recipe = recipe_with("window: 4, ");
   recipe.distill.teacher = "runs/teacher";
   recipe.distill.model = recipe.model;
@@ -208,9 +209,9 @@ TEST(ModelParts, AreRefusedBesideOthersByName) {
   expect_said(recipe, "distill.model.logit_softcap: 30");
 }
 
-// Where layers take turns in the memory of gradients, no micro-batch adds to those of norms, which
-// the pass of the input's gradient leaves (of all norms on a device).
-TEST(ModelParts, LayersThatTakeTurnsOverwriteGradientsOfNorms) {
+// Where layers share the memory of gradients in turn, no micro-batch accumulates into gradients of
+// norms, which the backward_input pass writes (of all norms on a device).
+TEST(ModelParts, LayersThatShareMemoryOverwriteGradientsOfNorms) {
   for (const char* device : {"cpu", "cuda"}) {
     for (const int64_t zero : {0, 1, 2, 3}) {
       Recipe recipe =
@@ -227,7 +228,7 @@ TEST(ModelParts, LayersThatTakeTurnsOverwriteGradientsOfNorms) {
           adding += op.bytes > op.first_bytes ? 1 : 0;
         }
       }
-      // Of two branches, queries, keys and sinks; besides of two norms before them.
+      // The norms of two branches, queries, keys and sinks; besides them the two norms before.
       const int64_t all = recipe.device == "cpu" ? 5 : 7;
       EXPECT_EQ(adding, zero < 2 ? all : 0) << device << " zero " << zero;
     }
@@ -247,8 +248,8 @@ TEST(ModelParts, PairsOfAWindow) {
   }
 }
 
-// Model FLOPs fall by what the window hides.
-TEST(ModelParts, WindowsCostWhatTheySee) {
+// Model FLOPs decrease by what the window masks.
+TEST(ModelParts, WindowsCountOnlyVisiblePairs) {
   const Recipe all = recipe_with("");
   const Recipe some = recipe_with("window: 4, global_layers: [0], ");
   const double hidden = seen_pairs(16, 0) - seen_pairs(16, 4);

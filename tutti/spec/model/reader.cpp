@@ -20,12 +20,12 @@ namespace {
 
 constexpr const char* kPresetSuffix = ".yaml";
 
-// The file of preset `name`, which is a path itself when it ends in .yaml.
+// The file of preset `name`, which is itself a path if it ends in .yaml.
 std::string preset_path(const std::string& name, const std::string& folder) {
   return ends_with(name, kPresetSuffix) ? name : join_path(folder, name + kPresetSuffix);
 }
 
-// Throws not_found unless `folder` holds the preset `name`.
+// Throws not_found unless `folder` contains preset `name`.
 void check_preset(const std::string& name, const std::string& folder) {
   FileSystem& files = posix_file_system();
   std::vector<std::string> known;
@@ -45,7 +45,7 @@ void check_preset(const std::string& name, const std::string& folder) {
   }
 }
 
-// The mapping of preset `name`.
+// The YAML mapping of preset `name`.
 YAML::Node preset_node(const std::string& name, const std::string& folder) {
   const std::string path = preset_path(name, folder);
   if (path != name) check_preset(name, folder);
@@ -55,7 +55,7 @@ YAML::Node preset_node(const std::string& name, const std::string& folder) {
   return node;
 }
 
-// `over` wins key by key; mappings merge.
+// `over` overrides key by key; mappings are merged.
 void merge(YAML::Node base, const YAML::Node& over) {
   for (const auto& entry : over) {
     const std::string key = entry.first.as<std::string>();
@@ -72,22 +72,23 @@ ModelConfig read_model(YamlMap given, const std::string& models_folder) {
   ModelConfig model;
   model_keys(reader, model);
   YamlMap& map = reader.map();
-  map.finish();  // misspelt keys are reported before the ones they leave missing
+  map.finish();  // report misspelt keys before the keys that are then missing
   for (const char* key : {"layers", "hidden", "heads", "vocabulary", "context"}) {
-    if (!map.has(key)) map.fail_key(key, "missing; a model needs it (or a preset)");
+    if (!map.has(key)) map.fail_key(key, "missing; set it or name a preset");
   }
   if (!map.has("head_dim")) {
     if (model.hidden % model.heads != 0) {
-      map.fail_key("heads", fmt::format("{} does not divide model.hidden {}; choose another or "
-                                        "give model.head_dim",
-                                        model.heads, model.hidden));
+      map.fail_key("heads",
+                   fmt::format("{} does not divide model.hidden {}; write another number or "
+                               "set model.head_dim",
+                               model.heads, model.hidden));
     }
     model.head_dim = model.hidden / model.heads;
   }
   if (!map.has("kv_heads")) model.kv_heads = model.heads;
   if (!map.has("ffn")) {
     if (is_gated(model)) {
-      map.fail_key("ffn", fmt::format("missing; activation {} has no usual width to fall back to",
+      map.fail_key("ffn", fmt::format("missing; activation {} has no default width",
                                       name_of(kActivationNames, model.activation)));
     }
     model.ffn = 4 * model.hidden;

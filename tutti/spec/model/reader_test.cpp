@@ -20,7 +20,7 @@ TEST(ModelReader, PresetsMergeKeyByKey) {
   EXPECT_EQ(model.ffn, 14336);
 }
 
-TEST(ModelReader, UnknownPresetsAreListed) {
+TEST(ModelReader, UnknownPresetsGetASuggestion) {
   try {
     preset("gpt2-124");
     FAIL();

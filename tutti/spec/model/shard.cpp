@@ -8,11 +8,11 @@
 namespace tutti::spec {
 namespace {
 
-// Indices [first, first + size) of the split dimension that are split on their own.
+// Indices [first, first + size) of the split dimension, split independently of the others.
 struct Part {
   int64_t first = 0;
   int64_t size = 0;
-  int64_t pieces = 1;  // different ones; fewer than ranks where key/value heads are
+  int64_t pieces = 1;  // distinct pieces; fewer than ranks for key/value heads that
 };
 
 std::vector<Part> parts_of(const Param& param, int64_t size, int64_t ways) {
@@ -28,7 +28,7 @@ std::vector<Part> parts_of(const Param& param, int64_t size, int64_t ways) {
   return parts;
 }
 
-// Whether `next` follows `range` in both tensors.
+// Whether `next` continues `range` in both tensors.
 bool continues(const ShardRange& range, const ShardRange& next) {
   return range.local_first + range.count == next.local_first &&
          range.global_first + range.count == next.global_first && range.copies == next.copies &&
@@ -42,7 +42,7 @@ int64_t product(const std::vector<int64_t>& shape, size_t begin, size_t end) {
 }
 
 // Cuts elements [first, end) of a row-major tensor of `shape` into boxes, given as offset and
-// shape. Indices of the first `outer` dimensions are not put together.
+// shape. Never merges indices of the first `outer` dimensions.
 using Indices = std::vector<int64_t>;
 void cut_range(const Indices& shape, size_t dim, size_t outer, int64_t first, int64_t end,
                Indices& offset, Indices& size,
@@ -109,7 +109,7 @@ ParamShard param_shard(const Param& param, const Mesh& mesh, int64_t tp_rank, in
     const int64_t copies = mesh.tp / part.pieces;
     const int64_t size = part.size / part.pieces;
     const int64_t global = part.first + tp_rank / copies * size;
-    // Vocabulary padding: what lies beyond the logical rows.
+    // Vocabulary padding: rows beyond the logical ones.
     const int64_t count = std::clamp<int64_t>(logical - global, 0, size);
     const ShardRange range = {local, global, count, copies, tp_rank % copies};
     local += size;

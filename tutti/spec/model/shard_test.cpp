@@ -39,8 +39,8 @@ Recipe recipe_over(const ModelConfig& model, const Mesh& mesh) {
 
 constexpr int64_t kVocabularyMultiple = 64 * 8;
 
-// How often each element of each parameter is held by the ranks that have one data-parallel
-// coordinate, counting what is held several times by its first copy.
+// How often each element of each parameter is held by the ranks of one data-parallel coordinate; of
+// replicated elements the first copy counts.
 void expect_every_element_once(const ModelConfig& model, const Mesh& mesh) {
   const ParamTable table = param_table(model, kVocabularyMultiple);
   std::map<std::string, std::vector<int>> held;
@@ -91,8 +91,8 @@ TEST(ParamShard, EveryElementIsHeldByOneRankOrItsCopies) {
   }
 }
 
-// What the layout places is what the memory map has room for.
-TEST(ParamShard, LayoutsAreAsLargeAsTheMapSays) {
+// The arenas of the memory map hold exactly the layout.
+TEST(ParamShard, LayoutsHaveTheSizeOfTheMemoryMap) {
   for (const char* name : {"gpt2-124m", "llama3.1-8b", "mixtral-8x7b"}) {
     const ModelConfig model = small_model(name);
     for (const Mesh mesh : {Mesh{}, Mesh{.tp = 4}, Mesh{.tp = 8, .pp = 2}, Mesh{.pp = 4},
@@ -111,8 +111,8 @@ TEST(ParamShard, LayoutsAreAsLargeAsTheMapSays) {
   }
 }
 
-// Queries, keys and values: every rank has rows of each; with more ranks than key/value heads two
-// neighbours hold the same head.
+// Queries, keys and values: every rank has rows of each; if there are more ranks than key/value
+// heads, two neighbours hold the same head.
 TEST(ParamShard, KeyValueHeadsAreSplitApartFromQueries) {
   ModelConfig model = small_model("llama3.1-8b");
   ASSERT_EQ(model.kv_heads, 2);
@@ -128,7 +128,7 @@ TEST(ParamShard, KeyValueHeadsAreSplitApartFromQueries) {
   EXPECT_EQ(up.shard.ranges, (std::vector<ShardRange>{{0, 72, 24, 1, 0}, {24, 96 + 72, 24, 1, 0}}));
   const PlacedParam& down = layout.find("blocks.0.mlp.down.weight");
   EXPECT_EQ(down.shard.shape, (std::vector<int64_t>{64, 24}));
-  // The last rows of a padded vocabulary are on the last rank, which has none but padding here.
+  // The last rows of a padded vocabulary are on the last rank, which has only padding here.
   const PlacedParam& tokens = layout.find("embedding.token.weight");
   EXPECT_EQ(tokens.shard.shape[0], 128);
   EXPECT_TRUE(tokens.shard.ranges.empty());
@@ -148,8 +148,8 @@ TEST(ParamShard, OneRankHoldsEveryParameterInOneBox) {
   }
 }
 
-// So that each is saved once.
-TEST(ParamShard, BoxesSayWhichOfTheirHoldersThisIs) {
+// So that each copy is saved once.
+TEST(ParamShard, BoxesNumberTheRanksThatHoldThem) {
   ModelConfig model = small_model("llama3.1-8b");
   model.heads = 4;
   model.kv_heads = 2;
@@ -171,8 +171,8 @@ TEST(ParamShard, BoxesSayWhichOfTheirHoldersThisIs) {
   }
 }
 
-// Boxes of any range are the same elements as the runs.
-TEST(ParamShard, BoxesOfAnyRangeAreItsRuns) {
+// Boxes of any range contain the same elements as the runs.
+TEST(ParamShard, BoxesOfAnyRangeEqualItsRuns) {
   const ModelConfig model = small_model("mixtral-8x7b");
   const ParamTable table = param_table(model, kVocabularyMultiple);
   const Mesh mesh{.dp = 2, .tp = 4, .ep = 2};

@@ -6,9 +6,9 @@
 namespace tutti::spec {
 namespace {
 
-// Keys and values travel around the ranks (AttentionRing in model/attention.h): each step attends
-// to those that are here, while they are sent on. On the way back their gradients follow them in
-// f32.
+// Keys and values travel around the ring of ranks (AttentionRing in model/attention.h): each step
+// attends to the keys that are present while they are sent on. In the backward pass their gradients
+// follow them in f32.
 PartOps ring_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int64_t value_dim) {
   const int64_t rows = at.sizes.sequence / at.sizes.cp;
   const int64_t width = kv_heads * (key_dim + value_dim);
@@ -43,7 +43,7 @@ PartOps ring_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int
   return part;
 }
 
-// The attention between its operands and its output, as the profile does it, without sinks.
+// The attention between its operands and its output, as in the profile, without sinks.
 PartOps plain_core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim,
                         int64_t value_dim) {
   if (at.mesh.cp > 1 && at.profile.context_exchange == ContextExchange::ring) {
@@ -54,12 +54,12 @@ PartOps plain_core_part(const LayerContext& at, int64_t kv_heads, int64_t key_di
                                 kv_heads,       key_dim,  value_dim,         at.c,
                                 at.packed(),    at.window};
   PartOps part;
-  // Full buffer of keys and values that context parallel ranks gather.
+  // Full buffer of keys and values that context parallel ranks all-gather.
   const double kv_bytes = real(at.sizes.batch * at.sizes.sequence * kv_heads) *
                           real(key_dim + value_dim) * real(dtype_bytes(at.c));
   const bool split = at.mesh.cp > 1 && at.profile.context_exchange == ContextExchange::gather;
   const bool exchanged = at.mesh.cp > 1 && !split;
-  // Rows of this rank with all heads become all rows with some heads, and back.
+  // All-to-all: rows of this rank with all heads become all rows with some heads, and back.
   const double rank_bytes =
       real(at.sizes.batch * queries) * real(dtype_bytes(at.c)) * real(at.sizes.heads);
   const double output_bytes = rank_bytes * real(value_dim);
@@ -125,7 +125,7 @@ PartOps core_part(const LayerContext& at, int64_t kv_heads, int64_t key_dim, int
 struct NormedGroups {
   int64_t groups, width;
 };
-// Of queries, and of keys.
+// Of queries and of keys.
 std::array<NormedGroups, 2> normed_groups(const LayerContext& at) {
   const int64_t d = at.model.head_dim;
   if (at.model.query_key_norm == QueryKeyNorm::head) {
@@ -148,7 +148,7 @@ PartOps grouped_attention_part(const LayerContext& at) {
       rope_op(at.tokens(), rotated, rotated_dims(at.model), d, at.c, at.given_positions());
   const PartOps core = core_part(at, at.sizes.kv_heads, d, d);
 
-  Ops turned;  // what queries and keys pass after their projection
+  Ops turned;  // operations on queries and keys after their projection
   if (at.model.query_key_norm != QueryKeyNorm::none) {
     turned.push_back(copy_op(at.tokens(), rotated * d, at.c, at.c));
     for (const auto& [groups, width] : normed_groups(at)) {
@@ -171,7 +171,7 @@ PartOps grouped_attention_part(const LayerContext& at) {
   if (at.repeats(kPartAttention)) part.recompute = operands;
   append(part.recompute, core.recompute);
   if (at.whole) append(part.recompute, output);
-  if (at.alternates(kPartAttention)) {  // keys and the projection of the attention's output
+  if (at.alternates(kPartAttention)) {  // keys and the attention's output projection
     part.recompute.push_back(at.linear(at.tokens(), at.sizes.kv_heads * d, at.hidden(), qkv_bias));
     append(part.recompute, turned);
     part.recompute.push_back(at.linear(at.tokens(), at.hidden(), out, output_bias));
@@ -197,8 +197,8 @@ PartOps grouped_attention_part(const LayerContext& at) {
   return part;
 }
 
-// The projections down to the ranks run on this rank's rows (sequence parallel); what is gathered
-// are the compressed rows.
+// The projections down to the ranks run on this rank's rows (sequence parallel); the compressed
+// rows are all-gathered.
 PartOps latent_attention_part(const LayerContext& at) {
   const LatentAttention& latent = at.model.latent;
   const int64_t key = latent.nope_head_dim + latent.rope_head_dim;

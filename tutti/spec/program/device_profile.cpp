@@ -8,35 +8,35 @@ namespace {
 
 constexpr int64_t kRowMultiple = 64;
 
-// The rest is for what no map knows: the device's context, the libraries' code and workspaces.
+// The rest is for memory outside any map: the device's context, code and workspaces of libraries.
 int64_t usable_bytes(int64_t device_bytes) { return device_bytes / 16 * 15; }
 
-// Of the last pipeline rank, which has the loss.
+// Of the last pipeline rank, which holds the loss.
 int64_t bytes_with(const Recipe& recipe, Profile& profile, int64_t chunk_rows) {
   profile.loss_chunk_rows = chunk_rows;
   return memory_map(recipe, profile, recipe.parallel.pp - 1).total_bytes();
 }
 
-// Rows of logits at once with which the map fits. It is convex in them, a sum of maxima of linear
-// functions, so that a line between two sizes never understates it.
-int64_t fitting_rows(const Recipe& recipe, Profile profile, int64_t room) {
+// Largest number of logits' rows with which the map fits. The map is convex in the rows, a sum of
+// maxima of linear functions, so that linear interpolation never underestimates it.
+int64_t fitting_rows(const Recipe& recipe, Profile profile, int64_t usable) {
   const int64_t all = local_sizes(recipe, profile).tokens;
   const int64_t fewest = std::min(all, kFewestLossRows);
   const int64_t most_bytes = bytes_with(recipe, profile, all);
-  if (most_bytes <= room) return all;
+  if (most_bytes <= usable) return all;
   const int64_t least_bytes = bytes_with(recipe, profile, fewest);
-  if (least_bytes >= room) return fewest;
+  if (least_bytes >= usable) return fewest;
   const double share =
-      static_cast<double>(room - least_bytes) / static_cast<double>(most_bytes - least_bytes);
+      static_cast<double>(usable - least_bytes) / static_cast<double>(most_bytes - least_bytes);
   const auto more = static_cast<int64_t>(share * static_cast<double>(all - fewest));
   const int64_t rows = fewest + more / kRowMultiple * kRowMultiple;
-  // Chunks of about the same size, none of them small.
+  // Chunks of about equal size, none of them small.
   const int64_t chunks = (all + rows - 1) / rows;
   const int64_t each = (all + chunks - 1) / chunks;
   return std::min(rows, (each + kRowMultiple - 1) / kRowMultiple * kRowMultiple);
 }
 
-// Whether every rank has room for them beside the fewest rows of logits.
+// Whether every rank has memory for them besides the fewest rows of logits.
 bool keeps_quantized_weights(const Recipe& recipe, Profile profile, int64_t device_bytes) {
   if (recipe.precision != Precision::fp8 || recipe.parallel.zero == 3 ||
       recipe.model.moe.experts > 0) {
@@ -51,8 +51,8 @@ bool keeps_quantized_weights(const Recipe& recipe, Profile profile, int64_t devi
   return true;
 }
 
-// A word for the largest magnitude of what products quantize, where the kernel that makes it or
-// quantizes it first leaves it for the others.
+// A word for the largest magnitude (amax) of each tensor that products quantize, written by the
+// kernel that produces or first quantizes it and read by the others.
 void add_magnitudes(Profile& profile, bool gradients) {
   const auto add = [](std::vector<SavedTensor>& list, const char* name) {
     list.push_back({name, Rows::single, Width::one, Element::f32, Split::none, kAlways});
@@ -75,7 +75,7 @@ Profile tutti_profile_with(const Recipe& recipe, bool quantizes_weights_once,
   if (recipe.device == "cpu") return profile;
   const bool together = recipe.parallel.pipeline != Pipeline::zero_bubble;
   profile.fuses_norm_gradients = together;
-  // Two scales of blocks are of other elements each; frozen weights have no second product.
+  // Block scales differ between the two copies; frozen weights have no second product.
   profile.quantizes_gradients_once =
       together && recipe.precision == Precision::fp8 && !recipe.lora.enabled();
   if (recipe.precision == Precision::fp8) add_magnitudes(profile, together);

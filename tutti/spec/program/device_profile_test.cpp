@@ -18,13 +18,13 @@ Recipe gpt2(std::vector<std::string> overrides) {
   return recipe_of("gpt2-124m", overrides);
 }
 
-const TensorPlace& logits_of(const MemoryMap& map) {
+const TensorPlan& logits_of(const MemoryMap& map) {
   return map.arena("loss").slot("chunk").tensor("logits");
 }
 
 constexpr int64_t kMicroBatchRows = 32 * 1024;
 
-TEST(DeviceProfile, LogitsOfAcceleratorsAreInTheComputeTypeAndWhole) {
+TEST(DeviceProfile, LogitsOfAcceleratorsAreUnchunkedInTheComputeType) {
   const MemoryMap map = memory_map(gpt2({"precision=bf16"}));
   EXPECT_EQ(logits_of(map).dtype, DType::bf16);
   EXPECT_EQ(logits_of(map).shape, (std::vector<int64_t>{kMicroBatchRows, 50304}));
@@ -34,7 +34,7 @@ TEST(DeviceProfile, LogitsOfAcceleratorsAreInTheComputeTypeAndWhole) {
   EXPECT_EQ(logits_of(cpu).shape, (std::vector<int64_t>{640, 50304}));
 }
 
-// As few chunks as fit, of about the same size, which the program has too.
+// As few chunks as fit, of about equal size; the program has the same chunks.
 TEST(DeviceProfile, ChunksAreAsLargeAsTheMemoryOfTheDeviceAllows) {
   for (const std::vector<std::string>& keys : {std::vector<std::string>{"precision=bf16"},
                                                {"precision=f32"},
@@ -46,7 +46,7 @@ TEST(DeviceProfile, ChunksAreAsLargeAsTheMemoryOfTheDeviceAllows) {
     for (const double share : {1.1, 1.0, 0.96, 0.92, 0.88, 0.84, 0.8}) {
       SCOPED_TRACE(keys.front() + " " + std::to_string(share));
       const auto device = static_cast<int64_t>(share * static_cast<double>(whole) * 16 / 15);
-      const int64_t room = device / 16 * 15;
+      const int64_t usable = device / 16 * 15;
       Profile profile = tutti_profile_on(recipe, device);
       const MemoryMap map = memory_map(recipe, profile);
       const int64_t rows = logits_of(map).shape[0];
@@ -67,18 +67,18 @@ TEST(DeviceProfile, ChunksAreAsLargeAsTheMemoryOfTheDeviceAllows) {
       EXPECT_EQ(described, rows);
       if (rows == 1024 || rows == kMicroBatchRows) continue;
       EXPECT_EQ(rows % 64, 0);
-      EXPECT_LE(map.total_bytes(), room);
+      EXPECT_LE(map.total_bytes(), usable);
       const int64_t chunks = (kMicroBatchRows + rows - 1) / rows;
       EXPECT_LE(rows * chunks - kMicroBatchRows, 64 * chunks);
-      if (recipe.narrow.head) continue;  // whose operands grow from a certain size on only
+      if (recipe.narrow.head) continue;  // its operands grow only above a certain size
       const int64_t larger = (kMicroBatchRows + chunks - 2) / (chunks - 1);
       profile.loss_chunk_rows = std::min(kMicroBatchRows, (larger + 63) / 64 * 64);
-      EXPECT_GT(memory_map(recipe, profile).total_bytes(), room);
+      EXPECT_GT(memory_map(recipe, profile).total_bytes(), usable);
     }
   }
 }
 
-TEST(DeviceProfile, AThousandRowsAreTheLeast) {
+TEST(DeviceProfile, ChunksHaveAtLeast1024Rows) {
   const Recipe recipe = gpt2({"precision=bf16"});
   const Profile profile = tutti_profile_on(recipe, int64_t{1} << 30);
   EXPECT_EQ(logits_of(memory_map(recipe, profile)).shape[0], 1024);
@@ -86,7 +86,7 @@ TEST(DeviceProfile, AThousandRowsAreTheLeast) {
   EXPECT_EQ(logits_of(memory_map(small, tutti_profile_on(small, 1000))).shape[0], 400);
 }
 
-// What bounds on layouts rely on.
+// The bounds of layouts rely on this.
 TEST(DeviceProfile, OnlyTwoThingsDependOnTheMemoryOfTheDevice) {
   const Recipe recipe = gpt2({"precision=fp8"});
   const int64_t whole = memory_map(recipe).total_bytes();
@@ -109,8 +109,8 @@ int count_ops(const std::vector<Op>& ops, const char* name, int64_t third = -1) 
   }));
 }
 
-// But where weight gradients run apart.
-TEST(DeviceProfile, OnePassFindsTheGradientsOfNormsAndQuantizesThoseOfOutputs) {
+// Unless weight gradients run separately.
+TEST(DeviceProfile, OnePassComputesNormGradientsAndQuantizesOutputGradients) {
   for (const bool apart : {false, true}) {
     const Recipe recipe =
         gpt2({"precision=fp8", "batch.micro=2",
@@ -127,22 +127,22 @@ TEST(DeviceProfile, OnePassFindsTheGradientsOfNormsAndQuantizesThoseOfOutputs) {
     const MemoryMap map = memory_map(recipe, tutti_profile_on(recipe), 1);
     const SlotPlan& step = map.arena("workspace").slot("step");
     const auto magnitudes = [](const SlotPlan& slot) {
-      return std::count_if(slot.tensors.begin(), slot.tensors.end(), [](const TensorPlace& place) {
-        return place.name.ends_with(".amax") && place.bytes == 4;
+      return std::count_if(slot.tensors.begin(), slot.tensors.end(), [](const TensorPlan& tensor) {
+        return tensor.name.ends_with(".amax") && tensor.bytes == 4;
       });
     };
     EXPECT_EQ(magnitudes(map.arena("activations").slot("block")), 4);
     EXPECT_EQ(magnitudes(step), apart ? 0 : 4);
     EXPECT_EQ(std::count_if(step.tensors.begin(), step.tensors.end(),
-                            [](const TensorPlace& place) {
-                              return place.name.starts_with("narrow.turned.");
+                            [](const TensorPlan& tensor) {
+                              return tensor.name.starts_with("narrow.turned.");
                             }),
               apart ? 0 : 4);
   }
 }
 
 // 2 bytes per weight, straight and transposed: 6 per weight and step instead of 10 per micro-batch.
-TEST(DeviceProfile, WeightsAreQuantizedOnceAStepWhereTheCodesFit) {
+TEST(DeviceProfile, WeightsAreQuantizedOnceAStepIfTheCodesFit) {
   const std::vector<std::string> keys = {"precision={compute: fp8, wide_last: 1, head: true}",
                                          "batch.micro=2", "parallel={pp: 2, vpp: 2}"};
   const Recipe recipe = gpt2(keys);
@@ -164,12 +164,12 @@ TEST(DeviceProfile, WeightsAreQuantizedOnceAStepWhereTheCodesFit) {
     EXPECT_EQ(block_bytes, 2 * (3 * h * h + h * h + 2 * h * f) + 8 * 256);
     EXPECT_EQ(arena.slot("block").tensor("mlp.down.turned").bytes, f * h + 256);
     EXPECT_EQ(arena.bytes, blocks[stage] * block_bytes + stage * (2 * 50304 * h + 2 * 256));
-    // Places for the operands of one product need no room for weights then.
-    const TensorPlace& right = map.arena("workspace").slot("step").tensor("narrow.right");
+    // The operand buffers of a product then need no memory for weights.
+    const TensorPlan& right = map.arena("workspace").slot("step").tensor("narrow.right");
     EXPECT_EQ(right.bytes, f * 2 * 1024 + 256);
   }
 
-  // Not where they do not fit beside the fewest logits, nor where weights come and go.
+  // Not if they do not fit besides the fewest logits, nor if weights are gathered per layer.
   Profile kept = tutti_profile_on(recipe);
   kept.loss_chunk_rows = 1024;
   const int64_t least = std::max(memory_map(recipe, kept, 0).total_bytes(),
@@ -185,7 +185,7 @@ TEST(DeviceProfile, WeightsAreQuantizedOnceAStepWhereTheCodesFit) {
   EXPECT_FALSE(kept_with({"precision=mxfp8"}));
   EXPECT_FALSE(kept_with({"precision=fp8", "device=cpu"}));
 
-  // Frozen ones have been quantized before the first step.
+  // Frozen weights are quantized before the first step.
   Recipe adapted = recipe;
   adapted.lora = {4, 8, 0, {"qkv"}};
   const Program frozen = make_program(adapted, tutti_profile_on(adapted));

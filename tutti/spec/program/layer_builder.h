@@ -1,4 +1,4 @@
-// What the builders of layer operations share: sizes of one rank and ops in their terms.
+// Shared by the builders of layer operations: the sizes of one rank, and operations in these sizes.
 #pragma once
 
 #include <vector>
@@ -25,10 +25,10 @@ struct LayerContext {
   LocalSizes sizes;
   DType c;              // compute type
   DType residual;       // of the residual stream
-  Parts again = 0;      // parts that the layer computes again before backward
-  bool whole = false;   // from its input alone (full recomputation)
-  bool wide = false;    // products in 16 bits where the recipe's precision has fewer
-  bool lowest = false;  // no gradient is wanted below the first adapter of this block
+  Parts again = 0;      // parts that the layer recomputes before its backward pass
+  bool whole = false;   // recomputes from its input alone (full recomputation)
+  bool wide = false;    // 16-bit products although the recipe's precision has fewer bits
+  bool lowest = false;  // nothing below the first adapter of this block needs a gradient
   int64_t window = 0;   // of its attention
   bool rotated = true;
 
@@ -42,13 +42,13 @@ struct LayerContext {
         residual(profile_in.residual == DType::f32 ? DType::f32 : sizes.compute) {}
 
   bool repeats(Parts parts) const { return (again & parts) != 0; }
-  // Every other product, where not the whole of `part` runs again.
+  // Recomputes every other product, unless all of `part` is recomputed.
   bool alternates(Parts part) const { return repeats(kPartAlternate) && !repeats(part); }
   int64_t hidden() const { return model.hidden; }
   int64_t tokens() const { return sizes.tokens; }
   int64_t shard() const { return sizes.shard_tokens; }  // rows of norms and residual
   bool packed() const { return recipe.data.packing == Packing::documents; }
-  // Context parallel ranks of the trainer have rows that do not follow one another.
+  // Rows of context parallel ranks of the trainer are not contiguous.
   bool scattered() const { return mesh.cp > 1 && profile.executable; }
   bool given_positions() const { return packed() || scattered(); }
   bool gated() const { return is_gated(model); }
@@ -61,14 +61,14 @@ struct LayerContext {
     return {rows, width, model.norm == Norm::layer, model.norm_bias, c, residual};
   }
   NormShape norm() const { return norm(shard(), hidden()); }
-  // A norm whose input is in the compute type (inside latent attention).
+  // A norm whose input has the compute type (inside latent attention).
   NormShape inner_norm(int64_t width) const {
     NormShape shape = norm(shard(), width);
     shape.residual = c;
     return shape;
   }
 
-  // Collectives of tensor parallelism around a pair of projections, and nothing when tp is 1.
+  // Collectives of tensor parallelism around a pair of projections; none if tp is 1.
   void enter(Ops& ops) const { enter(ops, hidden_bytes()); }
   void enter(Ops& ops, double bytes) const {  // before a column-parallel projection
     if (sizes.sequence_parallel)
@@ -90,7 +90,7 @@ struct LayerContext {
     if (model.dropout > 0) ops.push_back(dropout_op(shard(), hidden(), c, scattered()));
   }
 
-  // A product in the recipe's precision, where that is below 16 bits.
+  // Marks a product as narrow if the recipe's precision is below 16 bits.
   Op in_format(Op op) const {
     op.narrow = is_narrow(recipe.precision) && !wide;
     return op;
@@ -104,8 +104,8 @@ struct LayerContext {
                   Accumulate accumulate = Accumulate::never) const {
     return in_format(gemm_op({rows, in, out}, c, c, false, accumulate));
   }
-  // Nothing when the projection is frozen. `bias_rows` are those that count in the bias's gradient:
-  // all, or of a row-parallel projection this rank's own.
+  // Nothing if the projection is frozen. `bias_rows` count in the bias's gradient: all rows, or for
+  // a row-parallel projection this rank's own.
   void linear_weight(Ops& ops, int64_t rows, int64_t out, int64_t in, bool bias,
                      int64_t bias_rows) const {
     if (frozen()) return;
@@ -115,7 +115,7 @@ struct LayerContext {
   void linear_weight(Ops& ops, int64_t rows, int64_t out, int64_t in, bool bias) const {
     linear_weight(ops, rows, out, in, bias, rows);
   }
-  // What a branch passes before it is added: its own norm, a multiplier.
+  // Operations on a branch before it is added to the residual: its own norm, a multiplier.
   void end_branch(Ops& ops) const {
     if (has_branch_norms()) {
       ops.push_back(copy_op(shard(), hidden(), c, c));
@@ -143,15 +143,15 @@ struct LayerContext {
 
   // Everything but adapters is frozen.
   bool frozen() const { return recipe.lora.enabled(); }
-  // Whether backward wants weight gradients of `projection`, and so its input.
+  // Whether the backward pass needs weight gradients of `projection`, and so its input.
   bool trains(Projection projection) const {
     return !frozen() || adapter_columns(model, recipe.lora, projection) > 0;
   }
-  // Tables and losses as several ranks of this program divide them (vocabulary_ops.h).
+  // Whether ranks of this program shard tables and losses over the vocabulary (vocabulary_ops.h).
   bool divides_vocabulary() const { return mesh.tp > 1 && profile.executable; }
-  // Routers choose for a rank's own rows, and the ranks of this program tell each other.
+  // Whether routers route a rank's own rows, and the ranks of this program exchange the results.
   bool routes_own_rows() const { return mesh.tp > 1 && profile.executable; }
-  // Backward of this block ends at the outputs of `projection`.
+  // Whether the backward pass of this block ends at the outputs of `projection`.
   bool ends_at(Projection projection) const {
     return lowest && lowest_projection(model, recipe.lora) == projection;
   }
@@ -163,8 +163,9 @@ struct LayerContext {
   void projection_weight(Ops& ops, Projection projection, int64_t out, int64_t in, bool bias) const;
 };
 
-// The parts of a block; each appends to the lists of its caller. recompute: what runs again of
-// context.again; context.whole: all that backward or the part after it needs.
+// The parts of a block; each appends to the caller's lists. recompute: the operations of
+// context.again that run again; with context.whole, everything that the backward pass or the next
+// part needs.
 struct PartOps {
   Ops forward, recompute, backward_input, backward_weight;
 };

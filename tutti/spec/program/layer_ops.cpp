@@ -17,7 +17,7 @@ Op residual_add_op(const LayerContext& at) {
                    all * (2 * real(dtype_bytes(at.residual)) + real(dtype_bytes(at.c))));
 }
 
-// A norm whose input is the residual plus a branch; unfused profiles add it before.
+// A norm whose input is the residual plus a branch; unfused profiles add the branch first.
 void add_norm(const LayerContext& at, Ops& ops, bool branch) {
   if (branch && !at.profile.fused_residual) {
     ops.push_back(residual_add_op(at));
@@ -26,7 +26,7 @@ void add_norm(const LayerContext& at, Ops& ops, bool branch) {
   ops.push_back(norm_forward_op(at.norm(), branch));
 }
 
-// What a block has instead of a norm before attention or MLP where its norms are after them.
+// Replaces the norm before attention or MLP in models whose norms come after them.
 void add_input(const LayerContext& at, Ops& ops, bool branch) {
   if (at.model.norm_placement != NormPlacement::after) return add_norm(at, ops, branch);
   if (branch) ops.push_back(add_op(at.shard(), at.hidden(), at.residual, at.c, at.residual));
@@ -70,14 +70,14 @@ Ops without_dropout(const Ops& ops) {
   return kept;
 }
 
-// Operations that run again are hardware work, not model work.
+// Recomputed operations are hardware work, not model work.
 Ops as_recomputed(Ops ops) {
   for (Op& op : ops) op.model_flops = 0;
   return ops;
 }
 
-// Products marked narrow as the profile makes them; gradients_once: of outputs, where the profile
-// does that.
+// Products marked narrow become the profile's operations; gradients_once: of outputs, if the
+// profile does that.
 void describe_precision(const LayerContext& at, LinearProduct product, Ops& ops,
                         bool gradients_once = false) {
   if (!is_narrow(at.recipe.precision)) return;
@@ -87,7 +87,7 @@ void describe_precision(const LayerContext& at, LinearProduct product, Ops& ops,
   }
   const NarrowFormat* format = block_scaled_format(at.recipe.precision);
   if (format == nullptr) return;
-  // Weight gradients read what the passes before have quantized.
+  // Weight gradients read operands that earlier passes have quantized.
   describe_narrow(*format, product != LinearProduct::weight, ops);
 }
 
@@ -97,7 +97,7 @@ struct HeadPart {
   Ops evaluation;
 };
 
-// Of every chunk of a teacher's logits: their product, the same for all chunks of so many rows.
+// For every chunk of a teacher's logits: the product, the same for all chunks of equal rows.
 Op teacher_logits_op(const Recipe& recipe, const Profile& profile, int64_t rows) {
   const Recipe teacher = teacher_recipe(recipe);
   const LayerContext at(teacher, profile);
@@ -111,7 +111,7 @@ HeadPart head_part(const LayerContext& at, bool first_use_of_weight) {
   const int64_t vocabulary = at.mesh.tp == 1 ? at.model.vocabulary : padded;
   const int64_t chunk = loss_chunk_rows(at.profile, at.tokens(), padded);
   const DType type = loss_logits_type(at.profile, at.c);
-  // Model work is what the unpadded vocabulary needs.
+  // Model work covers the unpadded vocabulary only.
   const auto unpadded = [&](Op op) {
     op.model_flops *= real(at.model.vocabulary) / real(padded * at.mesh.tp);
     return op;
@@ -130,7 +130,7 @@ HeadPart head_part(const LayerContext& at, bool first_use_of_weight) {
       if (at.model.logit_softcap > 0) ops->push_back(softcap_op(rows, padded, type));
       if (at.divides_vocabulary()) {
         ops->push_back(cross_entropy_shard_op(rows, padded, type));
-        // Of every row and rank log-sum-exp and target logit.
+        // Log-sum-exp and target logit of every row and rank.
         const double statistics = real(rows) * real(at.mesh.tp) * 2 * 4;
         ops->push_back(collective_op("all_gather", Axis::tp, at.mesh.tp, statistics));
         ops->push_back(
@@ -171,7 +171,7 @@ LayerOps embedding_ops(const Recipe& recipe, const Profile& profile) {
   const bool positions = at.model.positions == Positions::learned;
   const EmbeddingShape shape = {
       at.tokens(), at.hidden(), positions, positions && at.given_positions(), at.c, at.residual};
-  // Divided among ranks: tokens of all rows in the compute type, positions of this rank's own rows.
+  // Sharded tables: tokens of all rows in the compute type, positions of this rank's own rows.
   const EmbeddingShape lookup = {at.tokens(), at.hidden(), false, false, at.c, at.c};
   EmbeddingShape own = shape;
   own.rows = at.shard();
@@ -184,9 +184,9 @@ LayerOps embedding_ops(const Recipe& recipe, const Profile& profile) {
   layer.evaluate = layer.forward;
   const Op mask = dropout_op(at.shard(), at.hidden(), at.residual, at.scattered());
   if (at.model.dropout > 0) layer.forward.push_back(mask);
-  if (at.frozen()) return layer;  // nobody wants its gradient
+  if (at.frozen()) return layer;  // no gradient is needed
   if (at.model.dropout > 0) layer.backward_input.push_back(mask);
-  // A tied table already holds the head's gradient when both are on one stage.
+  // A tied table already contains the head's gradient if both are on one stage.
   const bool holds_head = at.model.tied_embeddings && at.mesh.pp == 1;
   const int64_t token_rows = holds_head ? 0 : at.sizes.vocabulary;
   Ops& weight = layer.backward_weight;
@@ -249,8 +249,8 @@ LayerOps block_ops(const Recipe& recipe, const Profile& profile, const BlockShap
     at.branch_input(input);
     append(input, attention.backward_input);
   }
-  // What the first block of a later stage hands down is the residual's gradient alone, where that
-  // is wider than the branch's.
+  // The first block of a later stage passes down the gradient of the residual only, if it is wider
+  // than the branch's.
   const bool branch = shape.adds_branch || (shape.sends_gradient && at.residual == at.c &&
                                             profile.residual != DType::f32);
   if (!at.lowest) add_input_gradient(at, input, branch);
@@ -372,14 +372,14 @@ LayerOps prediction_ops(const Recipe& recipe, const Profile& profile) {
 std::vector<Op*> gradient_ops(LayerOps& layer) {
   std::vector<Op*> out;
   for (Op& op : layer.backward_weight) out.push_back(&op);
-  for (Op& op : layer.backward_input) {  // what norms and sinks leave for their weights there
+  for (Op& op : layer.backward_input) {  // norms and sinks write gradients of weights there
     const std::string_view name = op.name;
     if (name == "rms_norm_backward" || name == "norm_backward_input" ||
         name == "attention_sink_backward") {
       out.push_back(&op);
     }
   }
-  if (layer.kind == "head") {  // its pass goes forward and back
+  if (layer.kind == "head") {  // its pass runs forward and backward
     for (Op& op : layer.forward) out.push_back(&op);
   }
   return out;

@@ -2,7 +2,7 @@
 #include "tutti/spec/program/layer_builder.h"
 
 namespace tutti::spec {
-// No collectives: the caller gathers and scatters around it.
+// Without collectives: the caller gathers and scatters.
 PartOps mlp_part(const LayerContext& at, int64_t width) {
   const bool up_bias = has_bias(at.model, Projection::up);
   const bool down_bias = has_bias(at.model, Projection::down);
@@ -16,7 +16,7 @@ PartOps mlp_part(const LayerContext& at, int64_t width) {
   part.forward.push_back(activation_forward_op(activation));
   at.projection_forward(part.forward, Projection::down, at.hidden(), width, down_bias);
   if (at.repeats(kPartMlp)) part.recompute = first;
-  if (at.alternates(kPartMlp) && at.gated()) {  // the second of the gate's pair
+  if (at.alternates(kPartMlp) && at.gated()) {  // the up half of gate and up
     part.recompute.push_back(at.linear(at.tokens(), width, at.hidden(), false));
   }
   if (at.repeats(kPartMlp | kPartActivation)) {
@@ -33,8 +33,8 @@ PartOps mlp_part(const LayerContext& at, int64_t width) {
 
 namespace {
 
-// The choices' places. Of sequences on several ranks, what was chosen in earlier parts, and in all
-// of them, comes from these ranks; only a capacity needs it here.
+// The rows of the routed copies. For sequences on several ranks, the counts of earlier parts and of
+// all parts come from these ranks; only a capacity needs them here.
 void assign_rows(const LayerContext& at, const RouterShape& router, Ops& ops) {
   if (at.mesh.cp == 1 || !at.profile.executable) {
     ops.push_back(assign_rows_op(router));
@@ -59,16 +59,17 @@ void assign_rows(const LayerContext& at, const RouterShape& router, Ops& ops) {
 PartOps experts_part(const LayerContext& at) {
   const MixtureOfExperts& moe = at.model.moe;
   const int64_t groups = moe.experts / at.mesh.ep;
-  const int64_t rows = at.sizes.chosen_copies;  // that a rank sends; on average that it receives
-  const int64_t room = at.sizes.copies;         // more with pieces: nobody knows what is in them
+  const int64_t rows = at.sizes.chosen_copies;  // that a rank sends, and on average receives
+  const int64_t most_rows = at.sizes.copies;  // more with pieces: the hosts do not know their fill
   const int64_t pieces = at.sizes.piece_rows > 0 ? at.mesh.ep : 1;
   const int64_t width = moe.expert_ffn / at.mesh.tp;
   const int64_t up = (at.gated() ? 2 : 1) * width;
   const double model_rows = real(at.tokens() * moe.top_k);
   const double element = real(dtype_bytes(at.c));
-  const double copies_bytes = real(room) * real(at.hidden()) * element;
-  const ActivationShape activation = {room, width, at.gated(), false, at.c};
-  // How many copies each expert gets, which the way back knows already; in pieces, where they end.
+  const double copies_bytes = real(most_rows) * real(at.hidden()) * element;
+  const ActivationShape activation = {most_rows, width, at.gated(), false, at.c};
+  // The number of copies per expert, which the backward pass already knows; with pieces, where they
+  // end.
   const int64_t boundaries = moe.experts + (pieces > 1 ? pieces : 0);
   const auto exchange_counts = [&](Ops& ops) {
     if (at.mesh.ep == 1 || !at.profile.executable) return;
@@ -81,7 +82,7 @@ PartOps experts_part(const LayerContext& at) {
       ops.push_back(op);
     }
   };
-  const CopyShape copies = {at.tokens(), moe.top_k, room, at.hidden(), at.c};
+  const CopyShape copies = {at.tokens(), moe.top_k, most_rows, at.hidden(), at.c};
   const RouterShape router = {at.shard(),      at.sizes.batch, moe.experts, moe.top_k,
                               moe.router_bias, at.c,           pieces};
   const bool shares = moe.shared_experts > 0;
@@ -121,7 +122,7 @@ PartOps experts_part(const LayerContext& at) {
   append(forward, project);
   forward.push_back(activation_forward_op(activation));
   append(forward, back);
-  forward.push_back(unpermute_op(copies, true, shares));  // onto the shared experts' result
+  forward.push_back(unpermute_op(copies, true, shares));  // added to the shared experts' output
 
   Ops& input = part.backward_input;
   at.enter(input);
@@ -156,7 +157,7 @@ PartOps experts_part(const LayerContext& at) {
   if (at.routes_own_rows()) {  // gradients of the weights
     input.push_back(collective_op("reduce_scatter", Axis::tp, at.mesh.tp, choices_bytes));
   }
-  // The router's gradient joins on this rank's rows.
+  // The router's gradient is added on this rank's rows.
   input.push_back(route_backward_op(router));
   input.push_back(
       gemm_op({at.shard(), at.hidden(), moe.experts}, at.c, at.c, false, Accumulate::always));

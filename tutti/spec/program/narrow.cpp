@@ -13,7 +13,7 @@
 namespace tutti::spec {
 namespace {
 
-constexpr double kWide = 2;  // bytes of an element before
+constexpr double kWide = 2;  // bytes per element before
 
 // Elements of both operands, or of the left one.
 double operand_elements(const Op& op) {
@@ -56,15 +56,15 @@ std::string emulation_note(Precision precision, const std::string& device,
   const std::string& name = name_of(kPrecisionNames, precision);
   if (device == "cpu") {
     return fmt::format(
-        "precision: {} is emulated on a CPU: it shows what training reaches, not how fast", name);
+        "precision: {} is emulated on a CPU: results are those of the format, speed is not", name);
   }
   // Of matrix units with 8-bit floating point (NVIDIA Ada and Hopper).
   constexpr double kFirst = 8.9;
   const double number = std::strtod(architecture.c_str(), nullptr);
   if (precision == Precision::fp8 && number >= kFirst) return "";
   return fmt::format(
-      "precision: {} is emulated on this device ({}): {}; it shows what training reaches, not how "
-      "fast",
+      "precision: {} is emulated on this device ({}): {}; results are those of the format, speed "
+      "is not",
       name, architecture,
       precision == Precision::fp8
           ? "its matrix units have no 8-bit types, which begin with compute capability 8.9"
@@ -184,9 +184,9 @@ std::vector<Op> weight_quantization(const Recipe& recipe, const Profile& profile
   return ops;
 }
 
-NarrowRoom narrow_room(const Recipe& recipe, const Profile& profile) {
-  NarrowRoom room;
-  if (!is_narrow(recipe.precision) || !profile.executable) return room;
+NarrowBuffers narrow_buffers(const Recipe& recipe, const Profile& profile) {
+  NarrowBuffers buffers;
+  if (!is_narrow(recipe.precision) || !profile.executable) return buffers;
   const LocalSizes sizes = local_sizes(recipe, profile);
   const auto take = [&](int64_t rows, int64_t out, int64_t in) {
     const NarrowKind right = operand_kind(recipe.precision);
@@ -194,17 +194,17 @@ NarrowRoom narrow_room(const Recipe& recipe, const Profile& profile) {
     const auto bytes = [](NarrowKind kind, int64_t r, int64_t c) {
       return narrow_layout(kind, r, c).bytes;
     };
-    room.left = std::max(
-        {room.left, bytes(right, rows, in), bytes(left, rows, out), bytes(left, out, rows)});
-    room.right = std::max(room.right, bytes(right, in, rows));
+    buffers.left = std::max(
+        {buffers.left, bytes(right, rows, in), bytes(left, rows, out), bytes(left, out, rows)});
+    buffers.right = std::max(buffers.right, bytes(right, in, rows));
     if (profile.quantizes_weights_once) return;
-    room.right = std::max({room.right, bytes(right, out, in), bytes(right, in, out)});
+    buffers.right = std::max({buffers.right, bytes(right, out, in), bytes(right, in, out)});
   };
   const ModelConfig& model = recipe.model;
   const int64_t rows = sizes.tokens;
   if (recipe.narrow.wide_first + recipe.narrow.wide_last < model.layers) {
-    int64_t* const turned[] = {&room.turned_qkv, &room.turned_output, &room.turned_up,
-                               &room.turned_down};
+    int64_t* const turned[] = {&buffers.turned_qkv, &buffers.turned_output, &buffers.turned_up,
+                               &buffers.turned_down};
     size_t i = 0;
     for (const NarrowWeight& weight : block_weights(model, sizes)) {
       take(rows, weight.out, weight.in);
@@ -218,7 +218,7 @@ NarrowRoom narrow_room(const Recipe& recipe, const Profile& profile) {
     const NarrowWeight head = head_weight(model, sizes);
     take(loss_chunk_rows(profile, rows, sizes.vocabulary), head.out, head.in);
   }
-  return room;
+  return buffers;
 }
 
 ParamTable narrow_parameters(const ParamTable& table) {

@@ -23,7 +23,7 @@ double bytes_of(const std::vector<Op>& ops, std::string_view name) {
   return sum;
 }
 
-TEST(Narrow, EmulationIsNamed) {
+TEST(Narrow, EmulationIsReported) {
   EXPECT_EQ(emulation_note(Precision::bf16, "cuda", "8.0"), "");
   EXPECT_EQ(emulation_note(Precision::fp8, "cuda", "8.9"), "");
   EXPECT_EQ(emulation_note(Precision::fp8, "cuda", "9.0"), "");
@@ -54,7 +54,7 @@ TEST(Narrow, BlockReadsFourBitsAndQuantizesEachOperandOnce) {
   const double t = 8192, h = 4096, qkv = 6144, up = 28672, ffn = 14336;
   const double e = 9.0 / 16;
   const auto gemm = [&](double m, double n, double k) {
-    return (m * k + k * n) * (2 - e);  // what both operands shrink by
+    return (m * k + k * n) * (2 - e);  // both operands shrink by this
   };
   for (const char* kind : {"block", "block.first"}) {
     const LayerOps& before = wide.kind(kind);
@@ -72,8 +72,8 @@ TEST(Narrow, BlockReadsFourBitsAndQuantizesEachOperandOnce) {
   EXPECT_EQ(bytes_of(narrow.updates[0].update, "quantize"), weights * (2 + 2 * e));
 }
 
-// Transformer Engine quantizes what it gathers; what it scatters is a sum, in 16 bits.
-TEST(Narrow, TensorParallelRanksGatherWhatProductsRead) {
+// Transformer Engine quantizes before the all-gather; reduce-scatters carry sums in 16 bits.
+TEST(Narrow, TensorParallelRanksGatherQuantizedInputs) {
   const auto block = [](const char* precision) {
     Recipe recipe = block_of(precision);
     recipe.parallel.tp = 8;
@@ -98,16 +98,16 @@ TEST(Narrow, MemoryHoldsBothCopiesOfTheMatrices) {
   const MemoryMap narrow = memory_map(block_of("fp4"), profile);
   const double weights = 32.0 * 4096 * (6144 + 4096 + 28672 + 14336);
   EXPECT_EQ(static_cast<double>(narrow.arena("narrow").bytes), weights * 2 * 9 / 16);
-  // Inputs that products read in the format are kept in it (spec/memory/kept_tensors.h).
+  // Inputs of narrow products are kept in the format (spec/memory/kept_tensors.h).
   const int64_t kept = wide.arena("activations").bytes - narrow.arena("activations").bytes;
   EXPECT_GT(kept, 0);
   EXPECT_EQ(narrow.total_bytes() - wide.total_bytes(), narrow.arena("narrow").bytes - kept);
   EXPECT_FALSE(memory_map(block_of("fp8"), profile).has("narrow"));
 }
 
-// What the trainer makes of it: both operands are quantized before every product, into the
-// workspace, and the head is narrow where asked.
-TEST(Narrow, TheTrainersProductsFollowTheirOperands) {
+// The trainer's version: both operands are quantized before every product, into the workspace, and
+// the head is narrow if requested.
+TEST(Narrow, TrainerQuantizesOperandsBeforeProducts) {
   const auto count = [](const std::vector<Op>& ops, std::string_view name) {
     return std::count_if(ops.begin(), ops.end(), [&](const Op& op) { return op.name == name; });
   };
@@ -129,22 +129,22 @@ TEST(Narrow, TheTrainersProductsFollowTheirOperands) {
     EXPECT_EQ(program.stages[0].runs.size(), 5U) << "embedding, two wide kinds, the rest, head";
     const MemoryMap map = memory_map(recipe, tutti_profile());
     EXPECT_FALSE(map.has("narrow"));
-    const NarrowRoom room = narrow_room(recipe, tutti_profile());
+    const NarrowBuffers buffers = narrow_buffers(recipe, tutti_profile());
     const double most =
         narrow_format(operand_kind(recipe.precision)).element_bytes() * 8192 * 28672;
-    EXPECT_NEAR(static_cast<double>(room.left), most, 0.02 * most);
-    EXPECT_EQ(map.arena("workspace").slot("step").tensor("narrow.left").bytes, room.left);
+    EXPECT_NEAR(static_cast<double>(buffers.left), most, 0.02 * most);
+    EXPECT_EQ(map.arena("workspace").slot("step").tensor("narrow.left").bytes, buffers.left);
     recipe.narrow.head = true;
     const Program with_head = make_program(recipe, tutti_profile());
     const std::vector<Op>& head = with_head.kind("head").forward;
     EXPECT_EQ(count(head, "quantize"), 2 * count(head, "narrow_gemm"));
     EXPECT_EQ(count(head, "gemm"), 0);
     recipe.narrow = {.wide_first = recipe.model.layers};
-    EXPECT_EQ(narrow_room(recipe, tutti_profile()).left, 0);
+    EXPECT_EQ(narrow_buffers(recipe, tutti_profile()).left, 0);
   }
 }
 
-TEST(Narrow, ExpertsAreNarrowRoutersAreNot) {
+TEST(Narrow, ExpertsAreNarrowAndRoutersAreNot) {
   const Program program =
       make_program(recipe_of("mixtral-8x7b", {"precision=mxfp8", "batch.global=1"}),
                    find_profile("megatron-te"));

@@ -135,7 +135,7 @@ double causal_pairs(const AttentionShape& shape) {
   return real(shape.batch * shape.heads) * real(shape.queries) * real(shape.keys) / 2;
 }
 
-// Of one rank's queries and one rank's keys, windows or not.
+// For one rank's queries and one rank's keys, with or without a window.
 double block_pairs(const AttentionShape& shape) {
   return real(shape.batch * shape.heads) * real(shape.queries) * real(shape.keys) / 2;
 }
@@ -166,7 +166,8 @@ Op attention_forward_op(const AttentionShape& shape) {
 
 Op attention_backward_op(const AttentionShape& shape) {
   const int64_t rows = shape.batch * shape.queries;
-  // Products: scores again, d_query, d_key (key width); d_probabilities, d_value (value width).
+  // Products: recomputed scores, d_query, d_key (key width); d_probabilities, d_value (value
+  // width).
   const double pairs = causal_pairs(shape);
   Op op = make("attention_backward",
                {shape.batch, shape.queries, shape.heads, shape.kv_heads, shape.key_dim},
@@ -404,7 +405,7 @@ Op squared_norm_op(int64_t elements) {
 }
 
 Op adamw_op(int64_t elements, DType compute, bool masters) {
-  // Gradient read; moments and what is updated read and written; copies written.
+  // Reads the gradient; reads and writes moments and master weights; writes copies.
   const double updated = 2 * size(elements, masters ? DType::f32 : compute);
   return make("adamw", {elements}, 0,
               5 * size(elements, DType::f32) + updated + (masters ? size(elements, compute) : 0));

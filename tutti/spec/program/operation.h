@@ -1,9 +1,9 @@
-// One operation of a step as plain values: what a backend's Recorder would note (engine/ops.h
-// states dims, flops and bytes of each), plus what counts for MFU. Also operations and collectives
-// that only the planner knows; their dims:
+// One operation of a step as plain values: what a backend's Recorder records (engine/ops.h defines
+// dims, flops and bytes of each), plus the FLOPs that count for MFU. Also operations and
+// collectives that only the planner has; their dims:
 //   collectives (bytes of the full buffer, ranks): all_reduce, all_gather, reduce_scatter,
-//     all_to_all, send, receive; bytes is the full buffer too. all_to_all of experts may have a
-//     third: copies of a token of which a domain of the network gets one (0: all of them)
+//     all_to_all, send, receive; bytes is the full buffer, too. all_to_all of experts may have a
+//     third: copies of a token of which a domain of the network receives one (0: all of them)
 //   batched_gemm (batch, m, n, k), softmax and softmax_backward (rows, columns): attention that
 //     stores its matrix
 //   residual_add (rows, hidden)
@@ -21,20 +21,20 @@ namespace tutti::spec {
 struct Op {
   const char* name = "";
   std::array<int64_t, 6> dims{};
-  double flops = 0;        // done by the hardware, as recorded
-  double model_flops = 0;  // that the model needs: causal half, no recomputation, no padding
-  double bytes = 0;        // in micro-batches after the first of a step, which add to gradients
-  double first_bytes = 0;  // in the first, which overwrites them
-  // The sizes within the operation are known at run time only (packed documents): flops and
-  // model_flops are bounds, which the recorded ones reach or stay below.
+  double flops = 0;        // executed by the hardware, as recorded
+  double model_flops = 0;  // required by the model: causal half, no recomputation, no padding
+  double bytes = 0;        // in later micro-batches of a step, which accumulate into gradients
+  double first_bytes = 0;  // in the first micro-batch, which overwrites them
+  // Sizes within the operation are only known at run time (packed documents): flops and model_flops
+  // are upper bounds of the recorded ones.
   bool bound = false;
-  bool narrow = false;  // a product that reads the recipe's format below 16 bits (narrow.h)
+  bool narrow = false;  // a product of operands in the recipe's format below 16 bits (narrow.h)
   bool collective = false;
   Axis axis = Axis::tp;  // of a collective
 };
 
-// m x n = m x k times k x n. `a_type` of both operands; accumulate: beta 1 after the first
-// micro-batch; always: in every one.
+// m x n = m x k times k x n. `operands` is the type of both; Accumulate: beta is 1 never, after the
+// first micro-batch, or in every one.
 enum class Accumulate { never, later, always };
 struct GemmShape {
   int64_t m = 0, n = 0, k = 0;
@@ -51,13 +51,13 @@ struct NormShape {
   DType residual = DType::f32;
 };
 Op norm_forward_op(const NormShape& shape, bool branch);
-// `sums`: with the gradients of the weights.
+// `sums`: also computes the gradients of the weights.
 Op norm_backward_input_op(const NormShape& shape, bool accumulate, bool d_branch,
                           bool sums = false);
 Op norm_backward_weight_op(const NormShape& shape);
 
-// RMSNorm of column groups in the compute type (engine/norm_ops.h); `sums`: with the weights'
-// gradient.
+// RMSNorm of column groups in the compute type (engine/norm_ops.h); `sums`: with the gradients of
+// the weights.
 Op rms_norm_forward_op(int64_t rows, int64_t groups, int64_t width, DType compute);
 Op rms_norm_backward_op(int64_t rows, int64_t groups, int64_t width, DType compute, bool sums);
 Op softcap_op(int64_t rows, int64_t columns, DType type);
@@ -74,35 +74,35 @@ struct ActivationShape {
 Op activation_forward_op(const ActivationShape& shape);
 Op activation_backward_op(const ActivationShape& shape);
 
-// positions: given row by row. head_dim: its columns that rotate; dims tell `all` of them.
+// positions: given per row. head_dim: rotated columns of a head; dims contain `all` its columns.
 Op rope_op(int64_t rows, int64_t heads, int64_t head_dim, int64_t all, DType compute,
            bool positions = false);
 Op rope_op(int64_t rows, int64_t heads, int64_t head_dim, DType compute, bool positions = false);
 
-// Of one rank: `queries` tokens of each of `batch` sequences see `keys` tokens (cp > 1: queries =
-// keys / cp, balanced so that each rank has an equal share of the causal half).
+// On one rank: `queries` tokens of each of `batch` sequences attend to `keys` tokens (cp > 1:
+// queries = keys / cp, balanced so that each rank has an equal share of the causal half).
 struct AttentionShape {
   int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0;
   int64_t key_dim = 0;  // of queries and keys
   int64_t value_dim = 0;
   DType compute = DType::f32;
-  // Documents of any lengths instead of one per sequence: FLOPs are those of one, a bound.
+  // Documents of any lengths instead of one per sequence: FLOPs are those of one document, a bound.
   bool packed = false;
-  int64_t window = 0;  // tokens that one sees; of several ranks' attention FLOPs are without it
+  int64_t window = 0;  // tokens that a token attends to; FLOPs with cp > 1 ignore it
 };
-// Pairs of tokens and what they see of a sequence, itself as a half: T^2 / 2, or less with a
-// window.
+// Visible pairs of tokens of a sequence, a token and itself counting as a half: T^2 / 2, or fewer
+// with a window.
 double seen_pairs(int64_t tokens, int64_t window);
 Op attention_forward_op(const AttentionShape& shape);
 Op attention_backward_op(const AttentionShape& shape);
-// Of `rows` tokens, `width` elements of each head.
+// For `rows` tokens, `width` elements per head.
 Op attention_sink_forward_op(int64_t rows, int64_t heads, int64_t width, DType compute);
 Op attention_sink_backward_op(int64_t rows, int64_t heads, DType compute);
 
-// Of a ring of context parallel ranks: the queries of one against as many keys, half of which they
-// see (engine/ops.h); `own`: the rank's own keys, the first.
+// One step of a ring of context parallel ranks: the queries of one rank and as many keys, half of
+// which are visible (engine/ops.h); `own`: the rank's own keys, the first step.
 Op attention_block_forward_op(const AttentionShape& shape, bool own);
-// add_keys: gradients of other queries are there already.
+// add_keys: accumulates into gradients from other queries.
 Op attention_block_backward_op(const AttentionShape& shape, bool own, bool add_keys);
 // x (+ plus) to out.
 Op copy_op(int64_t rows, int64_t columns, DType x, DType out);
@@ -110,14 +110,14 @@ Op add_op(int64_t rows, int64_t columns, DType x, DType plus, DType out);
 
 Op batched_gemm_op(int64_t batch, GemmShape shape, DType compute);  // half of it is model work
 
-// Experts (engine/moe_ops.h). Rows are the declared bound where routing decides (copies);
-// model_rows are what the model needs. Equal to what is recorded when every copy is in use: always
-// without a capacity; with one, recorded rows stay below the bound.
+// Experts (engine/moe_ops.h). Rows are the declared bound if routing decides them (copies);
+// model_rows are those that the model needs. Equal to the recorded rows if every copy is used:
+// always without a capacity; with one, recorded rows stay below the bound.
 struct RouterShape {
   int64_t tokens = 0, sequences = 0, experts = 0, top_k = 0;
   bool bias = false;
   DType compute = DType::f32;
-  int64_t pieces = 1;  // of their copies (engine/moe_ops.h)
+  int64_t pieces = 1;  // of the copies (engine/moe_ops.h)
 };
 struct CopyShape {
   int64_t tokens = 0, top_k = 0, copies = 0, width = 0;
@@ -126,7 +126,7 @@ struct CopyShape {
 Op route_forward_op(const RouterShape& shape);
 Op route_backward_op(const RouterShape& shape);
 Op assign_rows_op(const RouterShape& shape);
-// router.sequences: whole ones; `blocks` ranks share each.
+// router.sequences: complete ones; `blocks` ranks share each.
 Op merge_counts_op(const RouterShape& router, int64_t blocks);
 Op permute_op(const CopyShape& shape, bool backward);  // backward: weighted, with dot products
 Op unpermute_op(const CopyShape& shape, bool weighted, bool accumulate);
@@ -140,21 +140,21 @@ struct EmbeddingShape {
   int64_t rows = 0;
   int64_t width = 0;
   bool positions = false;
-  bool given_positions = false;  // row by row
+  bool given_positions = false;  // given per row
   DType compute = DType::f32;
   DType residual = DType::f32;
 };
 Op embedding_forward_op(const EmbeddingShape& shape);
-// Table rows are what the first micro-batch overwrites; 0: it adds.
+// Rows of the tables that the first micro-batch overwrites; 0: it accumulates.
 Op embedding_backward_op(const EmbeddingShape& shape, int64_t token_rows, int64_t position_rows);
 
-// Of a table that tensor parallel ranks divide (engine/vocabulary_ops.h): what each does with its
-// own rows, of the shape that one rank would embed.
+// For a table sharded over tensor parallel ranks (engine/vocabulary_ops.h): each rank's operations
+// on its own rows; the shape is that of a single rank.
 Op add_positions_op(const EmbeddingShape& shape);
 Op position_backward_op(const EmbeddingShape& shape, int64_t position_rows);
 Op convert_op(int64_t elements, DType from, DType to);
 
-// Of logits of type `logits` of which each of `ways` ranks has `padded` columns; gradients are in
+// Logits of type `logits`, of which each of `ways` ranks has `padded` columns; gradients are in
 // `compute`, here and below.
 Op cross_entropy_shard_op(int64_t rows, int64_t padded, DType logits);
 Op cross_entropy_merge_op(int64_t rows, int64_t padded, int64_t ways, DType logits, DType compute,
@@ -164,14 +164,14 @@ Op cross_entropy_merge_op(int64_t rows, int64_t padded, int64_t ways, DType logi
 Op cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType logits, DType compute,
                     bool gradient);
 
-// With the logits of a teacher beside them.
+// The same with the logits of a teacher.
 Op distill_cross_entropy_op(int64_t rows, int64_t vocabulary, int64_t padded, DType logits,
                             DType compute);
 
-// numbered: rows have numbers of their own.
+// numbered: each row has a number.
 Op dropout_op(int64_t rows, int64_t columns, DType type, bool numbered = false);
 Op squared_norm_op(int64_t elements);
-// Of weights in `compute`, which with `masters` are copies.
+// For weights in `compute`, which are copies with `masters`.
 Op adamw_op(int64_t elements, DType compute, bool masters);
 
 // An operation that reads and writes memory only.

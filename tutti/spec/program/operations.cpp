@@ -82,7 +82,7 @@ std::vector<Op> step_operations(const Program& program, const Schedule& schedule
 
 Work step_work(const Program& program, const Schedule& schedule, int64_t stage) {
   Work work;
-  // Micro-batches after the first are alike: those of the second count for all of them.
+  // Micro-batches after the first are equal: the second stands for all of them.
   for (const Action& action : step_actions(schedule, stage, 1)) {
     if (action.micro > 1) continue;
     const double alike = action.micro == 1 ? real(schedule.micro_batches - 1) : 1;

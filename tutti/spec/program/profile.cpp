@@ -95,15 +95,15 @@ bool has_masters(const Recipe& recipe) {
 
 namespace {
 
-// Sequences of which ranks with the same experts' group (comm/world/axes.h) hold tokens: that many
-// consecutive places of dp x cp touch at most so many places of dp.
-int64_t data_places(const Mesh& mesh) {
+// Most dp coordinates, each with its own sequences, of one expert group (comm/world/axes.h), which
+// is ep consecutive ranks of dp x cp.
+int64_t dp_coordinates_of_experts(const Mesh& mesh) {
   if (mesh.ep % mesh.cp == 0) return mesh.ep / mesh.cp;
   return mesh.cp % mesh.ep == 0 ? 1 : (mesh.ep + mesh.cp - 2) / mesh.cp + 1;
 }
 
-// Exchanges of pieces may carry so many times the copies that there are: on fast networks less time
-// than waiting for the hosts of all ranks in every layer.
+// Exchanged pieces may be larger than the copies in them by this factor: on fast networks that
+// costs less time than synchronizing the hosts of all ranks in every layer.
 constexpr int64_t kPaddedCopies = 2;
 
 void bound_routing(const Recipe& recipe, const Profile& profile, LocalSizes& sizes) {
@@ -125,15 +125,15 @@ void bound_routing(const Recipe& recipe, const Profile& profile, LocalSizes& siz
   const int64_t experts = moe.experts / mesh.ep;
   sizes.routed_tokens = mesh.ep * sizes.tokens * std::min(moe.top_k, experts);
   if (factor > 0) {
-    sizes.routed_tokens =
-        std::min(sizes.routed_tokens, data_places(mesh) * sizes.batch * experts * capacity);
+    sizes.routed_tokens = std::min(
+        sizes.routed_tokens, dp_coordinates_of_experts(mesh) * sizes.batch * experts * capacity);
   }
   if (mesh.expert_room_percent > 0) {
-    const int64_t room = (sizes.copies * mesh.expert_room_percent + 99) / 100;
-    sizes.routed_tokens = std::min(sizes.routed_tokens, room);
+    const int64_t most_rows = (sizes.copies * mesh.expert_room_percent + 99) / 100;
+    sizes.routed_tokens = std::min(sizes.routed_tokens, most_rows);
     return;
   }
-  // Here the room is that of pieces, as many from each rank as go to it.
+  // Here the capacity is that of pieces: a rank receives as many from each rank as it sends to it.
   if (factor > 0 && mesh.cp == 1 && sizes.routed_tokens <= kPaddedCopies * sizes.chosen_copies) {
     sizes.piece_rows = sizes.routed_tokens / mesh.ep;
     sizes.copies = sizes.routed_tokens;

@@ -14,7 +14,7 @@ void append(std::vector<SavedTensor>& list, const std::vector<SavedTensor>& more
   list.insert(list.end(), more.begin(), more.end());
 }
 
-// What latent attention keeps, up to the operands of the attention itself.
+// Kept by latent attention, up to the operands of the attention itself.
 const std::vector<SavedTensor> kLatentTensors = {
     {"attention.query_down", kTokens, Width::latent_query_down, compute, rows, kCompressedQuery},
     {"attention.query_norm.rstd", kTokens, Width::one, f32, rows, kCompressedQuery},
@@ -27,7 +27,7 @@ const std::vector<SavedTensor> kLatentTensors = {
     {"attention.key", kTokens, Width::latent_key, compute, columns, kLatent, kPartAttention},
 };
 
-// What norms of queries and keys, and of branches, read.
+// Inputs of the norms of queries and keys, and of branches.
 const std::vector<SavedTensor> kQueryKeyTensors = {
     {"attention.query_key", kTokens, Width::query_key, compute, columns, kQueryKeyNorm,
      kPartAttention},
@@ -43,7 +43,7 @@ const std::vector<SavedTensor> kMlpBranch = {
     {"mlp.branch.rstd", kTokens, Width::one, f32, rows, kBranchNorms},
 };
 
-// What a mixture of experts keeps after the norm. Of what was chosen all rows, or a rank's own.
+// Kept by a mixture of experts after the norm. Routing results of all rows, or of a rank's own.
 std::vector<SavedTensor> expert_tensors(Split choices) {
   return {
       {"moe.probabilities", kTokens, Width::experts, f32, rows, kRouted},
@@ -97,10 +97,10 @@ Profile make_tutti_profile() {
   append(p.block, kAttentionBranch);
   append(p.block, kMlpBranch);
   append(p.block, expert_tensors(none));
-  // The last projection does not run again, so what its adapter saved stays.
+  // The last projection is not recomputed, so its adapter's saved product is kept.
   p.checkpoint = {{"residual_in", kTokens, Width::hidden, f32, rows, kAlways},
                   {"mlp.down.lora", kTokens, Width::lora_down, compute, none, kDense}};
-  append(p.checkpoint, kMlpBranch);  // nor does what comes after it
+  append(p.checkpoint, kMlpBranch);  // nor is what comes after it
   p.head = {
       {"residual", kTokens, Width::hidden, f32, rows, kAlways},
       {"norm.mean", kTokens, Width::one, f32, rows, kLayerNorm},
@@ -157,7 +157,7 @@ Profile make_tutti_profile() {
       {"rope.frequency", Rows::single, Width::rope_half, f32, none, kRope},
       {"rope.window_frequency", Rows::single, Width::rope_half, f32, none, kWindowRope},
   };
-  // What block_backward_weight reads of it (model/block.h).
+  // The tensors that block_backward_weight reads (model/block.h).
   p.delayed = {
       {"d_branch", kTokens, Width::hidden, compute, none, kAlways},
       {"d_branch_attention", kTokens, Width::hidden, compute, none, kAlways},
@@ -180,17 +180,26 @@ Profile make_tutti_profile() {
   return p;
 }
 
-Profile make_megatron_2022_profile() {
+namespace {
+
+Profile make_megatron_profile(const char* name) {
   Profile p;
-  p.name = "megatron-2022";
-  p.stores_attention_matrix = true;
-  p.fused_residual = false;
+  p.name = name;
   p.residual = DType::bf16;
   p.selective_parts = kPartCore;
   p.repeats_whole_forward = true;
   p.vocabulary_multiple = 128;
   p.loss_keeps_compute_logits = true;
-  // Korthikanti et al. 2022, section 4.1: s b h (34 + 5 a s / h) bytes in all. Masks are a byte.
+  return p;
+}
+
+}  // namespace
+
+Profile make_megatron_2022_profile() {
+  Profile p = make_megatron_profile("megatron-2022");
+  p.stores_attention_matrix = true;
+  p.fused_residual = false;
+  // Korthikanti et al. 2022, section 4.1: s b h (34 + 5 a s / h) bytes in all. Masks have one byte.
   p.block = {
       {"norm1.input", kTokens, Width::hidden, compute, rows, kAlways},
       {"norm1.y", kTokens, Width::hidden, compute, rows, kAlways, kPartNorms},
@@ -251,16 +260,10 @@ Profile make_megatron_deepspeed_profile() {
 }
 
 Profile make_megatron_te_profile() {
-  Profile p;
-  p.name = "megatron-te";
+  Profile p = make_megatron_profile("megatron-te");
   // TransformerEngine, pytorch/module/layernorm_linear.py: the quantized input is gathered.
   p.gathers_narrow = true;
   p.narrow_kept_inputs = true;
-  p.residual = DType::bf16;
-  p.selective_parts = kPartCore;
-  p.repeats_whole_forward = true;
-  p.vocabulary_multiple = 128;
-  p.loss_keeps_compute_logits = true;
   p.block = {
       {"norm1.input", kTokens, Width::hidden, compute, rows, kAlways},
       {"norm1.statistics", kTokens, Width::one, f32, rows, kAlways},
@@ -305,7 +308,7 @@ Profile make_megatron_te_2_11_profile() {
   p.loss_in_compute_type = true;
   p.weight_gradient_stand_ins = true;
   p.context_exchange = ContextExchange::heads;
-  // The attention keeps its own output, besides what the projection after the exchange keeps.
+  // Attention keeps its own output, besides the input of the projection after the exchange.
   p.block.push_back({"attention.exchanged", kTokens, Width::attention_out, compute, columns,
                      kContext, kPartAttention});
   return p;
@@ -347,16 +350,16 @@ Profile make_nemo_lora_profile() {
   return p;
 }
 
-// pytorch/torchtitan, torchtitan/parallelisms/parallelize_llama.py (December 2024): FSDP2, and of
-// "selective" by operations a list of what is saved: the outputs of the attention and of every
-// other matrix product, in the order of the model. Of a block's seven these are those of the
-// queries, the values, the gate and the last; keys, the attention's projection and the second of
-// the gate's pair run again. The loss reads f32 logits whole (torchtitan/train.py: pred.float()),
-// and keeps their logarithms until it writes the gradient.
+// pytorch/torchtitan, torchtitan/parallelisms/parallelize_llama.py (December 2024): FSDP2;
+// "selective" by operations lists what is saved: the outputs of the attention and of every other
+// matrix product, in the order of the model. Of a block's seven products these are queries, values,
+// gate and the last; keys, the attention's output projection and up run again. The loss reads full
+// f32 logits (torchtitan/train.py: pred.float()), and keeps their logarithms until it writes the
+// gradient.
 Profile make_torchtitan_profile() {
   Profile p = make_megatron_te_profile();
   p.name = "torchtitan";
-  p.narrow_kept_inputs = false;  // torchao: linears keep inputs in 16 bits and quantize them again
+  p.narrow_kept_inputs = false;  // torchao: linears keep 16-bit inputs and quantize them again
   p.repeats_whole_forward = false;
   p.selective_parts = kPartNorms | kPartActivation | kPartAlternate;
   p.loss_keeps_gradient = true;

@@ -16,7 +16,7 @@
 namespace tutti::spec {
 namespace {
 
-// Keys of the kinds that are no blocks; those take 0 to 127. A teacher's are kTeacher further.
+// Keys of kinds other than blocks; blocks use 0 to 127. Kinds of a teacher are offset by kTeacher.
 enum KindKey { kEmbedding = 128, kTail, kHead, kPrediction, kTeacher = 256 };
 
 int key_of(const BlockShape& shape) {
@@ -54,7 +54,7 @@ class ProgramBuilder {
   }
 
  private:
-  // The index of a kind, made when first asked for.
+  // The index of a kind, which is created on first use.
   template <typename Make>
   size_t kind(int key, const Make& make) {
     const auto [found, added] = indices_.try_emplace(key, program_.kinds.size());
@@ -131,7 +131,7 @@ class ProgramBuilder {
     }
   }
 
-  // A recipe with one virtual stage per rank, to ask for the parameters of one virtual stage.
+  // A recipe with one virtual stage per rank, to query the parameters of one virtual stage.
   Recipe with_chunks_as_stages() const {
     Recipe flat = recipe_;
     flat.parallel.pp = mesh_.virtual_stages();
@@ -167,10 +167,10 @@ class ProgramBuilder {
 
   void add_weight_collectives(int64_t stage, StageProgram& out) const {
     if (layered_) return add_layer_collectives(stage, out);
-    // Frozen weights are gathered only where they are split.
+    // Frozen weights are gathered only if they are sharded.
     LocalElements held = chunk_elements(stage, mesh_.zero < 3);
     LocalElements elements = chunk_elements(stage, true);
-    if (mesh_.ep == 1) {  // experts lie among the rest, and are summed with it
+    if (mesh_.ep == 1) {  // experts are among the rest, and are reduced with it
       for (LocalElements* all : {&held, &elements}) {
         all->shared += std::exchange(all->expert, 0);
       }
@@ -185,7 +185,7 @@ class ProgramBuilder {
         out.gather.push_back(collective_op("all_gather", Axis::dp, ranks, weight));
       }
       if (ranks == 1 || count == 0) continue;
-      // Of a tied table every rank gets the whole sum, which the other stage's is added to.
+      // Of a tied table every rank gets the full sum, to which the other stage's is added.
       const double whole =
           expert || mesh_.zero == 0 || !sums_tied_table(stage, mesh_.virtual_stages())
               ? 0
@@ -197,8 +197,7 @@ class ProgramBuilder {
     if (mesh_.zero == 3) out.gather_backward = out.gather;
   }
 
-  // Whether this one of so many stages, or ranks along pp, sums the gradient of a tied table with
-  // another.
+  // Whether this stage, or rank along pp, sums the gradient of a tied table with another one.
   bool sums_tied_table(int64_t at, int64_t of) const {
     return model_.tied_embeddings && !recipe_.lora.enabled() && mesh_.pp > 1 &&
            (at == 0 || at == of - 1);
@@ -221,14 +220,14 @@ class ProgramBuilder {
                                              real(table) * real(dtype_bytes(profile_.gradient))));
     }
     add_common_sums(rank, ops.tensor_copies);
-    // The copy does not count in the norm.
+    // The copy does not count in the gradient norm.
     const std::string copy = tied_copy(recipe_, {.pp = rank});
     const int64_t copied =
         copy.empty() ? 0 : table_.groups.front().params.front().local_count(mesh_);
     ops.norm.push_back(squared_norm_op(mesh_.zero >= 1 ? elements : elements - copied));
     if (mesh_.world() > 1) {
-      // Four words: loss, divergence from a teacher, targets and squared norm. Here each rank adds
-      // those of all.
+      // Four words: loss, divergence from a teacher, targets and squared norm. Each rank sums those
+      // of all ranks.
       const int64_t world = mesh_.world();
       ops.norm.push_back(profile_.executable
                              ? collective_op("all_gather", Axis::dp, world, real(32 * world))
@@ -258,8 +257,8 @@ class ProgramBuilder {
     return ops;
   }
 
-  // The gradients of what several tensor parallel ranks hold, added up: of this rank's ZeRO shard,
-  // which is a share of them, larger or smaller.
+  // Sums the gradients of parameters that several tensor parallel ranks hold: in this rank's ZeRO
+  // shard, which contains a larger or smaller part of them.
   void add_common_sums(int64_t rank, std::vector<Op>& ops) const {
     if (mesh_.tp == 1 || !sizes_.sequence_parallel || !profile_.executable) return;
     const double share = mesh_.zero >= 1 ? 1 / real(replicas(mesh_)) : 1;

@@ -92,7 +92,7 @@ TEST(Program, EndsOfATinyGptInF32) {
   const Program program = make_program(parse(kTinyProgram, {"precision=f32"}), tutti_profile());
   expect_ops(program.kind("embedding").forward,
              {{"embedding_forward", {8, 6}, 0, 3 * 8 * 6 * 4 + 8 * 4}});
-  // Tied: the token table holds the head's gradient already; the position table is overwritten.
+  // Tied: the token table already contains the head's gradient; the position table is overwritten.
   expect_ops(program.kind("embedding").backward_weight,
              {{"embedding_backward", {8, 6}, 0, 8 * 6 * 4 + 8 * 4 + 4 * 8 * 6 * 4 + 4 * 6 * 4}});
   const double logits = (8 * 6 + 6 * 64 + 8 * 64) * 4;
@@ -103,8 +103,8 @@ TEST(Program, EndsOfATinyGptInF32) {
                     {"cross_entropy", {8, 10}, 0, 8 * 64 * 4 + 8 * 4 + 8 * 4 + 8 * 64 * 4},
                     {"gemm", {8, 6, 64}, 2 * 8 * 64 * 6, logits},
                     {"gemm", {64, 6, 8}, 2 * 8 * 64 * 6, logits}});
-  EXPECT_EQ(head[3].bytes, logits + 64 * 6 * 4);   // later micro-batches add
-  EXPECT_EQ(head[0].model_flops, 2 * 8 * 10 * 6);  // padding is no model work
+  EXPECT_EQ(head[3].bytes, logits + 64 * 6 * 4);   // later micro-batches accumulate
+  EXPECT_EQ(head[0].model_flops, 2 * 8 * 10 * 6);  // padding is not model work
   const int64_t elements = param_layout(param_table(parse(kTinyProgram).model)).elements;
   const auto n = static_cast<double>(elements);
   expect_ops(program.updates[0].norm, {{"squared_norm", {elements}, 2 * n, 4 * n + 8}});
@@ -118,7 +118,7 @@ TEST(Program, UntiedTablesAreOverwrittenFirst) {
   EXPECT_EQ(op.first_bytes - op.bytes, (64 + 4) * 6 * 4);
 }
 
-TEST(Program, RopeTurnsQueriesAndKeysInOneCall) {
+TEST(Program, RopeRotatesQueriesAndKeysInOneCall) {
   const Recipe recipe = recipe_of("llama3.1-8b", {"batch.global=1", "batch.sequence=64"});
   const Program program = make_program(recipe, tutti_profile());
   const auto& forward = program.kind("block").forward;
@@ -155,7 +155,7 @@ TEST(Program, LossChunksCoverAllRows) {
   EXPECT_EQ(rows, 4 * 1024);
 }
 
-// Program x Schedule, summed over all ranks, is the formula of spec/model/flops.h.
+// Program x Schedule, summed over all ranks, equals the formula of spec/model/flops.h.
 TEST(Program, FlopsAddUpToTheFormula) {
   struct Case {
     const char* model;
@@ -201,8 +201,8 @@ TEST(Program, FlopsAddUpToTheFormula) {
   }
 }
 
-// Full recomputation without flash attention is the hardware convention, up to the padding of the
-// vocabulary and the squared norm.
+// Full recomputation without flash attention equals the hardware convention, up to the padding of
+// the vocabulary and the squared norm.
 TEST(Program, FullRecomputationIsTheHardwareConvention) {
   const Recipe recipe = recipe_of("gpt3-175b", {"batch.global=1", "recompute=full"});
   const Work work =
@@ -274,8 +274,7 @@ TEST(Program, ContextAndPipelineVolumes) {
   EXPECT_EQ(program.stages[0].transfer.at(0).bytes, 2.0 * 8192 / 4 * 4096 / 2);
 }
 
-// What crosses a boundary is the residual stream as it is: f32 here, bf16 where a profile keeps
-// that.
+// The residual stream crosses a boundary unchanged: f32 here, bf16 in profiles that keep it so.
 TEST(Program, BoundariesCarryTheResidualStream) {
   const Recipe recipe =
       recipe_of("gpt2-124m", {"parallel.pp=2", "batch.global=4", "batch.micro=1"});
@@ -316,8 +315,8 @@ TEST(Program, DataParallelVolumes) {
   EXPECT_EQ(reduced(0, "all_gather"), words);
   EXPECT_EQ(reduced(1, "reduce_scatter"), 4 * elements);
   EXPECT_EQ(reduced(1, "all_gather"), 2 * elements + words);
-  // In every micro-batch, on the way forward everything, on the way back the blocks: without
-  // embedding, head and last norm.
+  // In every micro-batch: everything for the forward pass; the blocks again for the backward pass,
+  // without embedding, head and last norm.
   const double outer = 2.0 * 128256 * 4096 + 4096;
   EXPECT_EQ(reduced(3, "all_gather"), 2 * 4 * (2 * elements - outer) + words);
   EXPECT_EQ(reduced(3, "reduce_scatter"), 4 * 4 * elements);
@@ -340,9 +339,9 @@ TEST(Program, ContextRanksGatherKeysOrExchangeHeads) {
   EXPECT_EQ(bytes("megatron-te-2.11", "all_to_all"), 2048.0 * (2 * 4096 + 2 * 1024) * 2);
 }
 
-// In the trainer keys and values travel around the ranks, and back their gradients in f32: cp - 1
+// In the trainer keys and values travel around the ranks, and their gradients back in f32: cp - 1
 // times each. All blocks together are the causal half of a rank's share.
-TEST(Program, ContextRanksPassKeysOnInARing) {
+TEST(Program, ContextRanksPassKeysAroundARing) {
   const Recipe recipe = recipe_of("llama3.1-8b", {"parallel={cp: 4}", "batch.global=1",
                                                   "batch.micro=1", "batch.sequence=8192"});
   const Program program = make_program(recipe, tutti_profile());
@@ -365,8 +364,9 @@ TEST(Program, ContextRanksPassKeysOnInARing) {
   EXPECT_EQ(flops(block.backward_input, "attention_block_backward", &Op::model_flops), 8 * pairs);
 }
 
-// What a rank's experts may get: of any routing, of a capacity, or of the room that was asked for.
-TEST(Program, RoomForTokenCopies) {
+// Capacity of a rank's experts: for any routing, with a capacity factor, or with
+// expert_room_percent.
+TEST(Program, CapacityForTokenCopies) {
   const auto sizes = [](const std::string& parallel, const std::string& capacity) {
     const Recipe recipe = recipe_of(
         "mixtral-8x7b", {"parallel={" + parallel + "}", "model.moe.capacity_factor=" + capacity,
@@ -377,7 +377,8 @@ TEST(Program, RoomForTokenCopies) {
   EXPECT_EQ(sizes("dp: 1", "0").routed_tokens, copies);
   EXPECT_EQ(sizes("dp: 4, ep: 4", "0").copies, copies);
   EXPECT_EQ(sizes("dp: 4, ep: 4", "0").routed_tokens, 4 * copies);
-  EXPECT_EQ(sizes("dp: 8, ep: 8", "0").routed_tokens, 8 * copies / 2);  // one expert of two chosen
+  EXPECT_EQ(sizes("dp: 8, ep: 8", "0").routed_tokens,
+            8 * copies / 2);  // one expert of the two selected
   EXPECT_EQ(sizes("dp: 4, ep: 4, expert_room_percent: 150", "0").routed_tokens, copies * 3 / 2);
   EXPECT_EQ(sizes("dp: 4, ep: 4, expert_room_percent: 900", "0").routed_tokens, 4 * copies);
   // 1.5 * 1024 * 2 / 8 = 384 of each sequence for every expert.
@@ -387,9 +388,9 @@ TEST(Program, RoomForTokenCopies) {
   EXPECT_EQ(sizes("dp: 4, ep: 4", "0.5").copies, 2 * 8 * 128);
 }
 
-// Exchanges of fixed size: where a capacity bounds them by what is little more than the copies, and
-// neither parts of sequences nor a smaller room make that bound another one.
-TEST(Program, CopiesTravelInPiecesWhereACapacityBoundsThem) {
+// Fixed-size exchanges: used if a capacity bounds them by little more than the copies, and neither
+// split sequences nor a smaller expert_room_percent change that bound.
+TEST(Program, CopiesAreSentInPiecesIfACapacityBoundsThem) {
   const auto program = [](const std::string& parallel, const std::string& capacity) {
     const Recipe recipe = recipe_of(
         "mixtral-8x7b", {"parallel={" + parallel + "}", "model.moe.capacity_factor=" + capacity,

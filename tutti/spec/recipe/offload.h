@@ -27,7 +27,7 @@ struct Offload {
 };
 
 // Device slots that layers of one kind share in turn, for one micro-batch at a time.
-inline constexpr int64_t kOffloadPlaces = 2;
+inline constexpr int64_t kOffloadSlots = 2;
 // And the buffers of the update.
 inline constexpr int64_t kOffloadBuffers = 2;
 

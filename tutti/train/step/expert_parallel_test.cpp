@@ -176,7 +176,7 @@ TEST(ExpertParallel, ExceedingTheCapacityIsAnError) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::unsupported);
     const std::string text = error.what();
-    for (const char* part : {"layer 0: 84 token copies for the experts of rank 1", "room for 28",
+    for (const char* part : {"layer 0: 84 token copies for the experts of rank 1", "memory for 28",
                              "parallel.expert_room_percent"}) {
       EXPECT_NE(text.find(part), std::string::npos) << text;
     }

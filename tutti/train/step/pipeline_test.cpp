@@ -318,7 +318,7 @@ TEST(Pipeline, EverySlotOfTheMapIsUsed) {
       }
       for (const spec::SlotPlan& slot : map.arena("activations").slots) {
         for (int64_t i = 0; i < slot.repeats; ++i) {
-          for (const spec::TensorPlace& tensor : slot.tensors) {
+          for (const spec::TensorPlan& tensor : slot.tensors) {
             const engine::Vector values =
                 trainer.memory().vector("activations", slot.name, i, tensor.name);
             EXPECT_FALSE(std::isnan(values.as<float>()[0]))

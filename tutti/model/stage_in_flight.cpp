@@ -1,4 +1,4 @@
-// Micro-batches in flight in a stage: the slots they have, and what layers find there.
+// In-flight micro-batches of a stage: their slots, and what layers find there.
 #include <algorithm>
 #include <utility>
 
@@ -7,12 +7,12 @@
 
 namespace tutti::model {
 
-Stage::Flight& Stage::flight(int64_t micro) {
-  return const_cast<Flight&>(std::as_const(*this).flight(micro));
+Stage::InFlight& Stage::in_flight(int64_t micro) {
+  return const_cast<InFlight&>(std::as_const(*this).in_flight(micro));
 }
 
-const Stage::Flight& Stage::flight(int64_t micro) const {
-  for (const Flight& one : flights_) {
+const Stage::InFlight& Stage::in_flight(int64_t micro) const {
+  for (const InFlight& one : in_flight_) {
     if (one.micro == micro) return one;
   }
   check_failed(__FILE__, __LINE__, "in flight",
@@ -21,8 +21,8 @@ const Stage::Flight& Stage::flight(int64_t micro) const {
 }
 
 bool Stage::has_room() const {
-  const bool is_free = std::any_of(flights_.begin(), flights_.end(),
-                                   [](const Flight& one) { return one.micro == -1; });
+  const bool is_free = std::any_of(in_flight_.begin(), in_flight_.end(),
+                                   [](const InFlight& one) { return one.micro == -1; });
   if (!is_free || (receives_apart() && !offload_->has_input())) return false;
   for (size_t kind = 0; kind < kSlotKinds; ++kind) {
     if (slots_->free(static_cast<SlotKind>(kind)) < slots_needed_[kind]) return false;
@@ -31,7 +31,7 @@ bool Stage::has_room() const {
 }
 
 void Stage::enter(int64_t micro) {
-  Flight& one = flight(-1);
+  InFlight& one = in_flight(-1);
   one.micro = micro;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     if (offloaded_[i] < 0) one.blocks[i] = slots_->take(kinds_[i]);
@@ -41,7 +41,7 @@ void Stage::enter(int64_t micro) {
 }
 
 void Stage::leave(int64_t micro) {
-  Flight& one = flight(micro);
+  InFlight& one = in_flight(micro);
   one.micro = -1;
   for (size_t i = blocks_.size(); i-- > 0;) {
     if (offloaded_[i] < 0) slots_->give(kinds_[i], one.blocks[i]);
@@ -50,37 +50,37 @@ void Stage::leave(int64_t micro) {
 }
 
 engine::Matrix Stage::input(int64_t micro) const {
-  const Flight& one = flight(micro);
+  const InFlight& one = in_flight(micro);
   return receives_apart() ? offload_->input(one.input) : first_residual(one);
 }
 
-void Stage::begin_layer(Flight& flight, size_t index, spec::ActionKind pass) const {
+void Stage::begin_layer(InFlight& in_flight, size_t index, spec::ActionKind pass) const {
   if (offloaded_[index] < 0) return;
-  flight.blocks[index] = offload_->begin(kinds_[index], {.pass = pass,
-                                                         .chunk = share_.chunk,
-                                                         .micro = flight.micro,
-                                                         .layer = static_cast<int64_t>(index)});
+  in_flight.blocks[index] = offload_->begin(kinds_[index], {.pass = pass,
+                                                            .chunk = share_.chunk,
+                                                            .micro = in_flight.micro,
+                                                            .layer = static_cast<int64_t>(index)});
 }
 
-void Stage::end_layer(const Flight& flight, size_t index, spec::ActionKind pass) const {
+void Stage::end_layer(const InFlight& in_flight, size_t index, spec::ActionKind pass) const {
   if (offloaded_[index] < 0) return;
   offload_->end(kinds_[index], {.pass = pass,
                                 .chunk = share_.chunk,
-                                .micro = flight.micro,
+                                .micro = in_flight.micro,
                                 .layer = static_cast<int64_t>(index)});
 }
 
-const BlockSlot& Stage::slot_of(const Flight& flight, size_t index) const {
-  return slots_->block(kinds_[index], flight.blocks[index]);
+const BlockSlot& Stage::slot_of(const InFlight& in_flight, size_t index) const {
+  return slots_->block(kinds_[index], in_flight.blocks[index]);
 }
 
 // The layer with the adapters' memory of this micro-batch.
-BlockLayer Stage::layer_of(const Flight& flight, size_t index, bool training) const {
+BlockLayer Stage::layer_of(const InFlight& in_flight, size_t index, bool training) const {
   BlockLayer layer = blocks_[index];
-  layer.moe.exchange.flight = &flight - flights_.data();
+  layer.moe.exchange.in_flight = &in_flight - in_flight_.data();
   if (!training) layer.dropout = layer.adapter_dropout = 0;
-  const AdapterColumns& columns = slot_of(flight, index).low_rank;
-  const WorkSlot& work = slots_->work(bool(layer.moe), flight.delayed[index]);
+  const AdapterColumns& columns = slot_of(in_flight, index).low_rank;
+  const WorkSlot& work = slots_->work(bool(layer.moe), in_flight.delayed[index]);
   const auto bind = [&](Linear& linear, engine::Matrix kept, engine::Matrix gradient) {
     linear.adapters.low_rank = kept;
     linear.adapters.d_low_rank = gradient;
@@ -93,16 +93,16 @@ BlockLayer Stage::layer_of(const Flight& flight, size_t index, bool training) co
   return layer;
 }
 
-BlockWork Stage::work_of(const Flight& flight, size_t index, engine::Matrix d_residual) const {
+BlockWork Stage::work_of(const InFlight& in_flight, size_t index, engine::Matrix d_residual) const {
   const auto d_branch = [&](size_t i) {
     if (!slots_->delays()) return d_branches_[i % 2];
-    return slots_->work(bool(blocks_[i].moe), flight.delayed[i]).work.d_branch;
+    return slots_->work(bool(blocks_[i].moe), in_flight.delayed[i]).work.d_branch;
   };
-  BlockWork work = slots_->work(bool(blocks_[index].moe), flight.delayed[index]).work;
+  BlockWork work = slots_->work(bool(blocks_[index].moe), in_flight.delayed[index]).work;
   work.d_residual = d_residual;
   work.d_branch = d_branch(index);
   work.d_branch_next = index > 0 ? d_branch(index - 1) : engine::Matrix{};
-  // On all but the last stage no norm has left the magnitude of the output's gradient.
+  // Only norms store the amax of a branch's gradient: none did for the output of other stages.
   const bool from_norm = share_.last || index + 1 < blocks_.size();
   work.d_branch_amax = {d_branch_amax_[index % 2], from_norm && d_branch_amax_[index % 2]};
   if (index > 0) work.d_branch_next_amax = d_branch_amax_[(index - 1) % 2];
