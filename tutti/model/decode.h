@@ -1,13 +1,12 @@
-// Forward passes for generation: a few new tokens at a time against a cache of keys and values.
+// Generation of a fixed number of texts side by side: each has one page of the cache of
+// paged_decode.h, as long as a text can become.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
-#include "tutti/engine/arena.h"
 #include "tutti/engine/stream.h"
-#include "tutti/model/bind.h"
+#include "tutti/model/paged_decode.h"
 #include "tutti/spec/model/config.h"
 #include "tutti/spec/model/params.h"
 
@@ -22,6 +21,9 @@ class Decoder {
   // positions.
   Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout, void* weights,
           DType compute, int64_t capacity, int64_t sequences = 1);
+  // Of weights in any form.
+  Decoder(const spec::ModelConfig& model, const Parameters& parameters, DType compute,
+          int64_t capacity, int64_t sequences = 1);
 
   // Appends tokens to a sequence and returns the logits [V] f32 of the position after the last one.
   // At least one token; position + tokens must not pass the capacity.
@@ -40,47 +42,14 @@ class Decoder {
   void clear(int64_t sequence) { positions_[static_cast<size_t>(sequence)] = 0; }
 
   int64_t position(int64_t sequence = 0) const { return positions_[static_cast<size_t>(sequence)]; }
-  int64_t capacity() const { return capacity_; }
+  int64_t capacity() const { return core_.sizes().page_rows; }
 
  private:
-  // Rows of a pass that follow each other in one sequence.
-  struct Piece {
-    int64_t sequence, first, count, past;
-  };
-  void forward(engine::Stream& stream, const std::vector<int32_t>& tokens,
-               const std::vector<Piece>& pieces);
-  void run_block(engine::Stream& stream, size_t index, const std::vector<Piece>& pieces,
-                 int64_t count, bool has_branch);
+  PagedDecoder::Piece piece(int64_t sequence, std::span<const int32_t> tokens) const;
 
-  class Carver;
-  void carve_moe(Carver& carver, int64_t chunk);
-  MoeSaved moe_rows(int64_t count) const;
-
-  // The first `count` rows of a buffer.
-  static engine::Matrix rows(const engine::Matrix& buffer, int64_t count);
-
-  spec::ModelConfig model_;
-  DType compute_;
-  int64_t capacity_;
+  PagedDecoder core_;
   std::vector<int64_t> positions_;  // per sequence: tokens fed
-  std::vector<float> frequency_, window_frequency_;
-  Embedding embedding_;
-  std::vector<BlockLayer> blocks_;
-  NormLayer final_norm_;
-  LossLayer head_;
-
-  std::unique_ptr<engine::Arena> arena_;
-  std::vector<engine::Matrix> keys_, values_;  // per block [sequences * capacity, K*D] c
-  engine::Vector row_positions_;               // [chunk] i32
-  engine::Vector row_starts_;                  // [chunk] i32: what rows see through the window
-  engine::Matrix residual_;                    // [chunk, H] f32
-  engine::Matrix y_, branch_;                  // [chunk, H] c
-  engine::Matrix qkv_, attention_;             // [chunk, (A+2K)D], [chunk, A*D] c
-  engine::Matrix lse_;                         // [chunk, A] f32, with sinks
-  engine::Matrix pre_, act_;                   // [chunk, F or 2F], [chunk, F] c
-  MoeSaved moe_;                               // of a chunk, where the model has experts
-  engine::Matrix logits_;                      // [sequences, padded V] f32
-  engine::Matrix low_rank_;                    // [chunk, columns of adapters] c
+  std::vector<int32_t> pages_;      // the page of each sequence
 };
 
 }  // namespace tutti::model

@@ -10,6 +10,8 @@ void cuda_attention_decode(Stream& stream, const AttentionDecodeArgs& args) {
   if (args.batch * args.queries * args.heads * args.head_dim == 0) return;
   const OpRecord what = describe(args);
   TUTTI_CHECK(args.softcap == 0 && !args.lse, "{}: capped scores or lse on cuda", what.op);
+  TUTTI_CHECK(!args.pasts && !args.pages, "{}: sequences of their own past or in pages on cuda",
+              what.op);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   attend(cuda, what.op, attend_of(args));
