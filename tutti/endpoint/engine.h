@@ -2,7 +2,8 @@
 // paged cache of keys and values (vLLM, Kwon et al. 2023).
 //
 // One thread computes, step after step. A step decodes one token of every running request, in one
-// pass over the weights, and computes up to prefill_tokens of prompts beside it (chunked prefill).
+// pass over the weights, and computes about prefill_tokens of prompts beside it (chunked prefill):
+// prompts are cut at multiples of prefill_tokens.
 // Requests join and leave between steps. Full pages of the cache are found again by the tokens from
 // the start of their text on, so that requests share common prefixes; pages that no request uses
 // stay until memory is needed, the longest unused go first. Where pages run out, the youngest
@@ -57,7 +58,7 @@ struct EngineOptions {
   int64_t page_tokens = 16;
   int64_t max_sequences = 16;    // that run side by side
   int64_t max_waiting = 256;     // beyond: submit refuses
-  int64_t prefill_tokens = 256;  // of prompts in a step
+  int64_t prefill_tokens = 256;  // of prompts in a step; less than twice as many are computed
   bool prefix_caching = true;
   bool batch_invariant = false;  // prompts in passes of engine::kFewRows rows: the same bits always
   int threads = 0;               // 0: one per core

@@ -114,22 +114,18 @@ ScheduledStep Scheduler::plan() {
   }
   int64_t budget = options_.prefill_tokens;
   const auto prefill = [&](Sequence& sequence) {
-    int64_t count = std::min(budget, sequence.size() - sequence.computed);
-    if (!grow(sequence, sequence.computed + count)) {
-      // As much as there are pages for; the oldest of all takes those of younger ones.
-      const int64_t held = static_cast<int64_t>(sequence.pages.size()) * options_.page_tokens;
-      count = std::min(count, held - sequence.computed);
-      if (count <= 0 && running_.front().get() == &sequence) {
-        count = std::min(budget, sequence.size() - sequence.computed);
-        while (!grow(sequence, sequence.computed + count)) preempt_youngest();
-        // Those that gave up pages compute nothing in this step.
-        std::erase_if(step.decode,
-                      [](const ScheduledTokens& one) { return one.sequence->pages.empty(); });
-      }
+    const int64_t grid = options_.prefill_tokens;
+    const int64_t end = std::min(sequence.size(), (sequence.computed / grid + 1) * grid);
+    if (!grow(sequence, end)) {
+      if (running_.front().get() != &sequence) return;  // the older ones end first
+      while (!grow(sequence, end)) preempt_youngest();
+      // Those that gave up pages compute nothing in this step.
+      std::erase_if(step.decode,
+                    [](const ScheduledTokens& one) { return one.sequence->pages.empty(); });
     }
-    if (count <= 0) return;
+    const int64_t count = end - sequence.computed;
     budget -= count;
-    step.prefill.push_back({&sequence, count, sequence.computed + count == sequence.size()});
+    step.prefill.push_back({&sequence, count, end == sequence.size()});
   };
   for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
     Sequence& sequence = *running_[i];

@@ -3,9 +3,10 @@
 //
 // Requests run in the order in which they came, up to max_sequences of them. One is admitted when
 // there are pages for all that it has, so that it seldom loses them again. In a step every running
-// request whose text is computed but for the last token decodes; of the others, the oldest first,
-// up to prefill_tokens are computed. Where a request needs a page and there is none, the youngest
-// gives up all of its own and waits, before those that have never run.
+// request whose text is computed but for the last token decodes; the others, the oldest first,
+// compute their text up to its next multiple of prefill_tokens, until so many tokens are computed.
+// So how a text is cut depends on the text alone. Where a request needs a page and there is none,
+// the youngest gives up all of its own and waits, before those that have never run.
 #pragma once
 
 #include <cstdint>
