@@ -197,7 +197,7 @@ TEST(HttpReply, WhatIsMadeHasADeadline) {
   std::promise<void> gone;
   reply->on_disconnect([&] { gone.set_value(); });
   reply->begin(head_of());
-  EXPECT_TRUE(reply->write(std::string(32 << 20, 'x')));
+  EXPECT_TRUE(reply->write(std::string(16 << 20, 'x')));
   gone.get_future().wait();
 }
 
