@@ -25,7 +25,7 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
 constexpr double kLingerSeconds = 2;
-constexpr size_t kMostLingerBytes = 4 << 20;
+constexpr size_t kMostLingerBytes = 16 << 20;
 constexpr size_t kReadBytes = 16 << 10;
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -127,6 +127,8 @@ void HttpConnection::hand_over() {
   parser_.reset();
   awaits_client_ = false;
   stream_.expires_never();
+  is_unanswered_ = true;
+  owner_.count_unanswered(1);
   owner_.handle(shared_from_this(), std::move(request));
 }
 
@@ -145,16 +147,14 @@ void HttpConnection::send(HttpResponse response) {
   message.prepare_payload();
   message.keep_alive(keep_alive_);
   serializer_.emplace(message);
+  is_writing_ = true;
   expect(limits().answer_seconds);
   auto sent = [self = shared_from_this()](Code error, size_t) {
+    self->is_writing_ = false;
     self->serializer_.reset();
     self->message_.reset();
     if (error) return self->end();
-    if (self->keep_alive_) return self->await_request();
-    Code ignored;
-    self->stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-    self->expect(kLingerSeconds);
-    self->linger(0);
+    self->answered();
   };
   if (is_head_) {
     http::async_write_header(stream_, *serializer_, std::move(sent));
@@ -166,6 +166,128 @@ void HttpConnection::send(HttpResponse response) {
 void HttpConnection::send_last(HttpResponse response) {
   keep_alive_ = false;
   send(std::move(response));
+}
+
+void HttpConnection::send_later(std::shared_ptr<HttpReply> reply) {
+  if (!is_open()) return reply->disconnect();
+  reply_ = std::move(reply);
+  is_begun_ = false;
+  is_last_ = false;
+  watch();
+  // A reply is of any thread, and may outlive the connection: it is detached before.
+  reply_->attach([this] {
+    owner_.run_soon([weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->pump();
+    });
+  });
+}
+
+// Reads what comes while the answer is made: the end, when the client has left, or the start of the
+// next request, which waits.
+void HttpConnection::watch() {
+  if (buffer_.size() > 0) return;
+  is_watching_ = true;
+  stream_.async_read_some(buffer_.prepare(kReadBytes),
+                          [self = shared_from_this()](Code error, size_t bytes) {
+                            self->is_watching_ = false;
+                            if (!error) self->buffer_.commit(bytes);
+                            if (self->is_answered_) return self->next_request();
+                            if (error) self->end();
+                          });
+}
+
+// Writes what the reply has, one piece at a time.
+void HttpConnection::pump() {
+  if (!reply_ || is_writing_ || !is_open()) return;
+  HttpReply::Pending next = reply_->take();
+  if (next.aborted) return end();
+  if (next.head && next.is_whole) return send(std::move(*next.head));
+  is_last_ = next.ended;
+  std::string pieces = std::move(next.body);
+  if (is_head_) pieces.clear();
+  if (next.head) begin_body(*next.head);
+  if (!is_begun_) return;
+  if (is_chunked_ && !pieces.empty()) {
+    pieces = fmt::format("{:x}\r\n", pieces.size()) + pieces + "\r\n";
+  }
+  if (is_chunked_ && is_last_ && !is_head_) pieces += "0\r\n\r\n";
+  if (head_) {
+    pieces_ = std::move(pieces);  // after the head
+    return;
+  }
+  if (!pieces.empty()) return write_pieces(std::move(pieces));
+  if (is_last_) answered();
+}
+
+void HttpConnection::begin_body(const HttpResponse& head) {
+  is_begun_ = true;
+  is_chunked_ = version_ >= 11;
+  auto& message = head_.emplace();
+  message.version(version_);
+  message.result(static_cast<unsigned>(head.status));
+  message.set(http::field::content_type, head.content_type);
+  for (const auto& [name, value] : head.headers) message.insert(name, value);
+  keep_alive_ = keep_alive_ && is_chunked_;
+  message.chunked(is_chunked_);
+  message.keep_alive(keep_alive_);
+  head_serializer_.emplace(message);
+  is_writing_ = true;
+  expect(limits().answer_seconds);
+  http::async_write_header(stream_, *head_serializer_,
+                           [self = shared_from_this()](Code error, size_t) {
+                             self->head_serializer_.reset();
+                             self->head_.reset();
+                             if (error || self->pieces_.empty()) return self->after_write(error);
+                             self->write_pieces(std::exchange(self->pieces_, {}));
+                           });
+}
+
+void HttpConnection::write_pieces(std::string pieces) {
+  is_writing_ = true;
+  pieces_ = std::move(pieces);
+  expect(limits().answer_seconds);
+  asio::async_write(stream_, asio::buffer(pieces_),
+                    [self = shared_from_this()](Code error, size_t) {
+                      self->pieces_.clear();
+                      self->after_write(error);
+                    });
+}
+
+void HttpConnection::after_write(const Code& error) {
+  is_writing_ = false;
+  if (error) return end();
+  if (is_last_) return answered();
+  awaits_client_ = false;
+  since_ = monotonic_seconds();
+  pump();
+}
+
+// The answer has been sent.
+void HttpConnection::answered() {
+  drop_reply();
+  if (!is_watching_) return next_request();
+  is_answered_ = true;
+  stream_.cancel();
+}
+
+void HttpConnection::next_request() {
+  is_answered_ = false;
+  if (!is_open()) return end();
+  if (keep_alive_) return await_request();
+  Code ignored;
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  expect(kLingerSeconds);
+  linger(0);
+}
+
+void HttpConnection::drop_reply() {
+  if (std::exchange(is_unanswered_, false)) owner_.count_unanswered(-1);
+  if (const auto reply = std::exchange(reply_, nullptr)) reply->disconnect();
+}
+
+void HttpConnection::close() {
+  drop_reply();
+  stream_.close();
 }
 
 // A socket that is closed with unread bytes resets the connection, and its client may lose the
@@ -205,7 +327,7 @@ void HttpConnection::refuse(int status, const std::string& text) {
 }
 
 void HttpConnection::end() {
-  stream_.close();
+  close();
   owner_.forget(shared_from_this());
 }
 

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -46,6 +47,10 @@ std::string HttpRequest::header(const std::string& name) const {
 
 // Everything is of the thread of run(), but answer() and refusal(), which change nothing.
 struct HttpServer::State final : HttpConnection::Owner {
+  ~State() override {
+    workers.join();
+    for (const auto& connection : connections) connection->abandon();
+  }
   explicit State(HttpOptions given)
       : options(std::move(given)),
         most_connections(most_connections_of(options.limits)),
@@ -55,6 +60,10 @@ struct HttpServer::State final : HttpConnection::Owner {
   void handle(std::shared_ptr<HttpConnection> connection, HttpRequest request) override;
   HttpResponse refusal(int status, const std::string& text) const override;
   void forget(const std::shared_ptr<HttpConnection>& connection) override;
+  void count_unanswered(int change) override { unanswered += change; }
+  void run_soon(std::function<void()> task) override {
+    boost::asio::post(context, std::move(task));
+  }
 
   void listen();
   void accept();
@@ -73,7 +82,9 @@ struct HttpServer::State final : HttpConnection::Owner {
   boost::asio::steady_timer pause{context};
   std::vector<std::shared_ptr<HttpConnection>> connections;
   std::map<std::string, size_t> per_network;
-  size_t pending = 0;  // requests that the workers have
+  std::atomic<size_t> open = 0;     // connections.size(), for any thread
+  std::atomic<int> unanswered = 0;  // requests, likewise
+  size_t pending = 0;               // requests that the workers have
   struct Held {
     std::shared_ptr<HttpConnection> connection;
     HttpRequest request;
@@ -138,6 +149,7 @@ void HttpServer::State::take(Tcp::socket socket) {
   socket.set_option(Tcp::no_delay(true), error);
   const auto connection = std::make_shared<HttpConnection>(*this, std::move(socket), peer);
   connections.push_back(connection);
+  open = connections.size();
   ++per_network[network];
   connection->start();
 }
@@ -170,6 +182,7 @@ void HttpServer::State::forget(const std::shared_ptr<HttpConnection>& connection
   if (--count->second == 0) per_network.erase(count);
   std::swap(*at, connections.back());
   connections.pop_back();
+  open = connections.size();
 }
 
 void HttpServer::State::handle(std::shared_ptr<HttpConnection> connection, HttpRequest request) {
@@ -194,6 +207,7 @@ void HttpServer::State::dispatch(std::shared_ptr<HttpConnection> connection, Htt
         context, [this, since, seen, connection = std::move(connection),
                   request = std::move(request), response = std::move(response)]() mutable {
           --pending;
+          if (response.later) return connection->send_later(std::move(response.later));
           if (!response.hold) return connection->send(std::move(response));
           if (seen != wakes && !is_busy()) {  // what it waits for may have come meanwhile
             request.held_seconds = monotonic_seconds() - since;
@@ -275,6 +289,10 @@ void HttpServer::run() {
     }
   }
 }
+
+size_t HttpServer::open_connections() const { return state_->open; }
+
+size_t HttpServer::unanswered_requests() const { return static_cast<size_t>(state_->unanswered); }
 
 void HttpServer::stop() { state_->context.stop(); }
 

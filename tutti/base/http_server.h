@@ -2,8 +2,9 @@
 // and handlers, which run on a few others, get whole requests only. The header and the body of a
 // request each have one deadline, however often bytes arrive. Connections are bounded per client
 // and in total; beyond the bound the connection that has waited longest for its client is closed in
-// favour of the new one. A handler may hold a request that it has nothing to say to yet; that costs
-// a connection and no thread. There is no TLS: put a proxy before it.
+// favour of the new one. A handler may hold a request that it has nothing to say to yet, or answer
+// it later and piece by piece (http_reply.h); either costs a connection and no thread. There is no
+// TLS: put a proxy before it.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +15,14 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/base/http_reply.h"
+
 namespace tutti {
 
 struct HttpLimits {
   double header_seconds = 10;  // until a header is complete
   double body_seconds = 30;    // then until its body is
-  double answer_seconds = 60;  // until the client has taken the response
+  double answer_seconds = 60;  // until the client has taken the response, or the pieces made so far
   double idle_seconds = 15;    // between two requests of a connection
   size_t header_bytes = 16 << 10;
   size_t body_bytes = 256 << 10;
@@ -47,6 +50,8 @@ struct HttpResponse {
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;
+  // The answer is given through this, now or later; all else here is then ignored.
+  std::shared_ptr<HttpReply> later = nullptr;
   // No answer yet: the request is handled again after the next wake(), and nothing is sent. Its
   // connection counts as one that waits for its client.
   bool hold = false;
@@ -78,6 +83,10 @@ class HttpServer {
   void run();   // returns after stop()
   void stop();  // from any thread
   void wake();  // from any thread: held requests are handled again
+
+  // From any thread: open connections, and requests whose answer is not sent yet.
+  size_t open_connections() const;
+  size_t unanswered_requests() const;
 
  private:
   struct State;

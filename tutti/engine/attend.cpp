@@ -77,6 +77,12 @@ Attend attend_of(const AttentionDecodeArgs& args) {
   work.out = args.out;
   work.lse = args.lse;
   if (args.starts) work.starts = args.starts.as<int32_t>();
+  if (args.pasts) work.pasts = args.pasts.as<int32_t>();
+  if (args.pages) {
+    work.pages = args.pages.as<int32_t>();
+    work.page_rows = args.page_rows;
+    work.page_count = args.capacity / args.page_rows;
+  }
   return work;
 }
 

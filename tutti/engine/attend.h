@@ -28,8 +28,19 @@ struct Attend {
   Vector lse = {};                  // [B*A*query_capacity], optional
   bool merge = false;               // out (f32) and lse already cover other keys
   const int32_t* starts = nullptr;  // [B*query_capacity], optional, non-decreasing
+  const int32_t* pasts = nullptr;   // [B], optional: replaces `past`
+  const int32_t* pages = nullptr;   // [B, page_count], optional: pages of keys and values
+  int64_t page_count = 0, page_rows = 0;
 
-  int64_t keys_end() const { return key_count > 0 ? key_count : past + queries; }
+  int64_t past_of(int64_t sequence) const { return pasts == nullptr ? past : pasts[sequence]; }
+  int64_t keys_end(int64_t sequence = 0) const {
+    return key_count > 0 ? key_count : past_of(sequence) + queries;
+  }
+  // Row of key `key` in keys and values.
+  int64_t key_row(int64_t sequence, int64_t key) const {
+    if (pages == nullptr) return sequence * key_capacity + key;
+    return pages[sequence * page_count + key / page_rows] * page_rows + key % page_rows;
+  }
   // Row of query `query` in q and out.
   int64_t query_row(int64_t sequence, int64_t query) const {
     return sequence * (query_capacity > 0 ? query_capacity : queries) + first_query + query;

@@ -102,11 +102,16 @@ struct AttentionBlockBackwardArgs {
 // Attention of `queries` new tokens per sequence against the KV cache, for generation. The new keys
 // and values must already be in the cache: sequence b has past + queries valid rows; query i
 // attends to rows 0 .. past+i. q rows are [B*queries, A*D].
-// record "attention_decode": dims (B, queries, past, A, K, D);
-// flops 4*B*A*queries*(past+queries)*D.
+//
+// CPU only: sequences may have different pasts, and the rows of a sequence may be in pages of
+// page_rows rows anywhere in the cache: row r is row r % page_rows of page pages[b, r / page_rows].
+// Neither changes any bit of the result.
+//
+// record "attention_decode": dims (B, queries, past, A, K, D), where past is the longest;
+// flops 4*A*queries*(past+queries)*D of each sequence.
 struct AttentionDecodeArgs {
   int64_t batch = 0, queries = 0, past = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  int64_t capacity = 0;  // rows of the cache per sequence
+  int64_t capacity = 0;  // rows of the cache per sequence; with pages, of its row of `pages`
   float scale = 0;
   float softcap = 0;
   Matrix q;            // [B*queries, A*D] c
@@ -115,6 +120,9 @@ struct AttentionDecodeArgs {
   Matrix out;          // [B*queries, A*D] c
   Vector starts = {};  // [B*queries] i32, optional: first row of each query's keys, non-decreasing
   Vector lse = {};     // [B*A*queries] f32, optional, CPU only
+  Vector pasts = {};   // [B] i32, optional: per sequence, replaces `past`
+  Vector pages = {};   // [B, capacity / page_rows] i32, optional; keys and values then hold all pages
+  int64_t page_rows = 0;
 };
 
 // Attention sinks (gpt-oss): one learned score per head that takes part in each row's softmax and

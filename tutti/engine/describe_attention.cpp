@@ -124,6 +124,27 @@ OpRecord describe(const AttentionBlockBackwardArgs& args) {
                real(queries + keys)};
 }
 
+namespace {
+
+// The cache: rows of each sequence, or pages that it may name.
+void check_cache(const AttentionDecodeArgs& args) {
+  const int64_t b = args.batch;
+  int64_t rows = b * args.capacity;
+  if (args.pages) {
+    TUTTI_CHECK(args.page_rows > 0 && args.capacity % args.page_rows == 0 &&
+                    args.pages.count == b * (args.capacity / args.page_rows),
+                "attention_decode: {} pages of {} rows for {} sequences of {}", args.pages.count,
+                args.page_rows, b, args.capacity);
+    rows = args.keys.rows;
+  }
+  check_matrix("keys", args.keys, rows, args.kv_heads * args.head_dim, args.q.dtype);
+  check_matrix("values", args.values, rows, args.kv_heads * args.head_dim, args.q.dtype);
+  TUTTI_CHECK(!args.pasts || args.pasts.count == b, "attention_decode: {} pasts of {} sequences",
+              args.pasts.count, b);
+}
+
+}  // namespace
+
 OpRecord describe(const AttentionDecodeArgs& args) {
   const int64_t b = args.batch, n = args.queries, a = args.heads, k = args.kv_heads;
   const int64_t d = args.head_dim;
@@ -132,18 +153,22 @@ OpRecord describe(const AttentionDecodeArgs& args) {
   TUTTI_CHECK(args.past >= 0 && visible <= args.capacity,
               "attention_decode: {} past and {} new rows in a cache of {}", args.past, n,
               args.capacity);
+  check_cache(args);
   check_matrix("q", args.q, b * n, a * d, args.q.dtype);
-  check_matrix("keys", args.keys, b * args.capacity, k * d, args.q.dtype);
-  check_matrix("values", args.values, b * args.capacity, k * d, args.q.dtype);
   check_matrix("out", args.out, b * n, a * d, args.q.dtype);
   check_starts(args.starts, b * n);
   TUTTI_CHECK(!args.lse || args.lse.count == b * a * n,
               "attention_decode: lse has {} elements, expected {}", args.lse.count, b * a * n);
+  int64_t all = b * visible;  // rows of the cache that are read
+  if (args.pasts) {
+    all = b * n;
+    for (int64_t i = 0; i < b; ++i) all += args.pasts.as<int32_t>()[i];
+  }
   return {.op = "attention_decode",
           .dims = {b, n, args.past, a, k, d},
-          .flops = 4 * real(b * a * n) * real(visible * d),
+          .flops = 4 * real(a * n) * real(all * d),
           .bytes = real(args.q.bytes() + args.out.bytes() + args.lse.bytes()) +
-                   2 * real(b * visible * k * d * dtype_bytes(args.q.dtype))};
+                   2 * real(all * k * d * dtype_bytes(args.q.dtype))};
 }
 
 OpRecord describe(const AttentionSinkForwardArgs& args) {

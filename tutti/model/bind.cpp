@@ -33,6 +33,7 @@ MlpLayer bind_mlp(const spec::ModelConfig& model, const Parameters& parameters,
 Linear bind_weight(const Parameters& parameters, const std::string& name) {
   Linear out;
   out.weight = parameters.weight(name + ".weight");
+  out.packed = parameters.packed(name + ".weight");
   out.d_weight = parameters.gradient(name + ".weight");
   return out;
 }
@@ -97,6 +98,7 @@ Embedding bind_embedding(const spec::ModelConfig& model, const Parameters& param
   out.tp = groups.tp;
   out.multiplier = static_cast<float>(model.embedding_multiplier);
   out.token = parameters.weight("embedding.token.weight");
+  out.packed = parameters.packed("embedding.token.weight");
   out.d_token = parameters.gradient("embedding.token.weight");
   if (parameters.has("embedding.position.weight")) {
     out.position = parameters.weight("embedding.position.weight");

@@ -1,13 +1,12 @@
-// Forward passes for generation: a few new tokens at a time, with a KV cache.
+// Generation of a fixed number of texts side by side: each has one page of the cache of
+// paged_decode.h, as long as a text can become.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
-#include "tutti/engine/arena.h"
 #include "tutti/engine/stream.h"
-#include "tutti/model/bind.h"
+#include "tutti/model/paged_decode.h"
 #include "tutti/spec/model/config.h"
 #include "tutti/spec/model/params.h"
 
@@ -21,6 +20,9 @@ class Decoder {
   // capacity: tokens in the cache of a sequence, at most model.context with learned positions.
   Decoder(const spec::ModelConfig& model, const spec::ParamLayout& layout, void* weights,
           DType compute, int64_t capacity, int64_t sequences = 1);
+  // Of weights in any form.
+  Decoder(const spec::ModelConfig& model, const Parameters& parameters, DType compute,
+          int64_t capacity, int64_t sequences = 1);
 
   // Appends at least one token to a sequence and returns the logits [V] f32 after the last one.
   // position + tokens must not exceed the capacity.
@@ -39,47 +41,14 @@ class Decoder {
   void clear(int64_t sequence) { positions_[static_cast<size_t>(sequence)] = 0; }
 
   int64_t position(int64_t sequence = 0) const { return positions_[static_cast<size_t>(sequence)]; }
-  int64_t capacity() const { return capacity_; }
+  int64_t capacity() const { return core_.sizes().page_rows; }
 
  private:
-  // Consecutive rows of a pass that belong to one sequence.
-  struct Piece {
-    int64_t sequence, first, count, past;
-  };
-  void forward(engine::Stream& stream, const std::vector<int32_t>& tokens,
-               const std::vector<Piece>& pieces);
-  void run_block(engine::Stream& stream, size_t index, const std::vector<Piece>& pieces,
-                 int64_t count, bool has_branch);
+  PagedDecoder::Piece piece(int64_t sequence, std::span<const int32_t> tokens) const;
 
-  class Carver;
-  void carve_moe(Carver& carver, int64_t chunk);
-  MoeSaved moe_rows(int64_t count) const;
-
-  // The first `count` rows of a buffer.
-  static engine::Matrix rows(const engine::Matrix& buffer, int64_t count);
-
-  spec::ModelConfig model_;
-  DType compute_;
-  int64_t capacity_;
+  PagedDecoder core_;
   std::vector<int64_t> positions_;  // per sequence: tokens fed
-  std::vector<float> frequency_, window_frequency_;
-  Embedding embedding_;
-  std::vector<BlockLayer> blocks_;
-  NormLayer final_norm_;
-  LossLayer head_;
-
-  std::unique_ptr<engine::Arena> arena_;
-  std::vector<engine::Matrix> keys_, values_;  // per block [sequences * capacity, K*D] c
-  engine::Vector row_positions_;               // [chunk] i32
-  engine::Vector row_starts_;                  // [chunk] i32: first visible row of each row
-  engine::Matrix residual_;                    // [chunk, H] f32
-  engine::Matrix y_, branch_;                  // [chunk, H] c
-  engine::Matrix qkv_, attention_;             // [chunk, (A+2K)D], [chunk, A*D] c
-  engine::Matrix lse_;                         // [chunk, A] f32, with sinks
-  engine::Matrix pre_, act_;                   // [chunk, F or 2F], [chunk, F] c
-  MoeSaved moe_;                               // of a chunk, if the model has experts
-  engine::Matrix logits_;                      // [sequences, padded V] f32
-  engine::Matrix low_rank_;                    // [chunk, columns of adapters] c
+  std::vector<int32_t> pages_;      // the page of each sequence
 };
 
 }  // namespace tutti::model

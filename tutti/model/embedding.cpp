@@ -10,8 +10,35 @@ void scale_rows(engine::Stream& stream, float factor, engine::Matrix x) {
   if (factor != 1) stream.ops().copy(stream, {.x = x, .out = x, .scale = factor});
 }
 
+// Of a packed table, which only inference on the CPU has: few rows, written by the host.
+void unpack_rows(const Embedding& layer, engine::Vector tokens, const RowPositions& rows,
+                 engine::Matrix out) {
+  const engine::PackedMatrix& table = layer.packed;
+  const PackedLayout layout = table.layout();
+  const auto* codes = static_cast<const uint8_t*>(table.data);
+  const auto* scales = reinterpret_cast<const bf16*>(codes + layout.scales_offset);
+  for (int64_t r = 0; r < tokens.count; ++r) {
+    const int64_t token = tokens.as<int32_t>()[r];
+    TUTTI_CHECK(token >= 0 && token < table.rows, "embedding: token {} of {}", token, table.rows);
+    float* to = out.row<float>(r);
+    unpack_row(table.kind, codes + token * layout.row_bytes, scales + token * layout.groups,
+               table.columns, to);
+    if (!layer.position) continue;
+    const int64_t at =
+        rows.positions ? rows.positions.as<int32_t>()[r] : rows.first + r % rows.sequence;
+    for (int64_t c = 0; c < out.cols; ++c) {
+      to[c] += layer.position.dtype == DType::bf16 ? to_f32(layer.position.row<bf16>(at)[c])
+                                                   : layer.position.row<float>(at)[c];
+    }
+  }
+}
+
 void look_up(engine::Stream& stream, const Embedding& layer, engine::Vector tokens,
              const RowPositions& rows, engine::Matrix out, engine::Matrix workspace) {
+  if (layer.packed) {
+    unpack_rows(layer, tokens, rows, out);
+    return;
+  }
   if (layer.tp == nullptr) {
     stream.ops().embedding_forward(stream, {.tokens = tokens,
                                             .sequence = rows.sequence,

@@ -6,15 +6,17 @@
 #pragma once
 
 #include "tutti/comm/group.h"
+#include "tutti/engine/decode_ops.h"
 #include "tutti/engine/stream.h"
 
 namespace tutti::model {
 
 struct Embedding {
-  engine::Matrix token;       // [padded V, H] c
-  engine::Matrix position;    // [context, H] c, learned positions only
-  engine::Matrix d_token;     // [padded V, H] f32
-  engine::Matrix d_position;  // [context, H] f32
+  engine::Matrix token;         // [padded V, H] c; with `packed` its shape alone
+  engine::PackedMatrix packed;  // instead, for inference on the CPU
+  engine::Matrix position;      // [context, H] c, learned positions only
+  engine::Matrix d_token;       // [padded V, H] f32
+  engine::Matrix d_position;    // [context, H] f32
   comm::Group* tp = nullptr;
   int64_t first_token = 0;  // first token of this rank's rows
   int64_t vocabulary = 0;   // rows of this rank; 0: all

@@ -110,6 +110,11 @@ engine::NarrowMatrix quantize_gradient(engine::Stream& stream, const NarrowProdu
 void product_forward(engine::Stream& stream, const Linear& layer, engine::Matrix x,
                      engine::Matrix y, engine::Vector bias, const engine::Magnitude& amax) {
   const NarrowProducts& narrow = layer.narrow;
+  if (layer.packed) {
+    stream.ops().decode_gemm(
+        stream, {.a = x, .packed = layer.packed, .c = y, .bias = bias, .alpha = layer.alpha});
+    return;
+  }
   if (layer.decodes && x.rows <= engine::kFewRows) {
     stream.ops().decode_gemm(
         stream, {.a = x, .weight = layer.weight, .c = y, .bias = bias, .alpha = layer.alpha});

@@ -203,6 +203,44 @@ void assign_copies(engine::Stream& stream, const MoeLayer& layer, const BatchSha
   ops.assign_rows(stream, args);
 }
 
+// The product of every expert with its rows. Where it decodes, each is multiplied as fast as its
+// weights are read, unless one has many rows.
+void multiply_experts(engine::Stream& stream, const MoeLayer& layer, const MoeSaved& saved,
+                      const Linear& linear, engine::Matrix x, engine::Matrix y) {
+  const engine::Vector offsets = groups_of(saved);
+  const bool here = layer.exchange.group == nullptr;
+  bool few = here && linear.decodes;
+  for (int64_t e = 0; few && e + 1 < offsets.count; ++e) {
+    few = offsets.as<int32_t>()[e + 1] - offsets.as<int32_t>()[e] <= engine::kFewRows;
+  }
+  if (!few && !linear.packed) {
+    stream.ops().grouped_gemm(stream, {.a = x,
+                                       .b = linear.weight,
+                                       .offsets = offsets,
+                                       .piece_rows = layer.exchange.piece_rows,
+                                       .transpose_b = true,
+                                       .c = y});
+    return;
+  }
+  TUTTI_CHECK(here, "layer {}: packed experts of other ranks", layer.number);
+  const int64_t experts = layer.config.experts;
+  const int64_t outputs = linear.weight.rows / experts;
+  for (int64_t e = 0; e < experts; ++e) {
+    const int64_t first = offsets.as<int32_t>()[e];
+    const int64_t count = offsets.as<int32_t>()[e + 1] - first;
+    if (count == 0) continue;
+    engine::DecodeGemmArgs args;
+    args.a = x.slice_rows(first, count);
+    args.c = y.slice_rows(first, count);
+    if (linear.packed) {
+      args.packed = packed_expert(linear.packed, e);
+    } else {
+      args.weight = linear.weight.slice_rows(e * outputs, outputs);
+    }
+    stream.ops().decode_gemm(stream, args);
+  }
+}
+
 }  // namespace
 
 bool reads_all_rows(const MoeLayer& layer, const MoeSteps& steps) {
@@ -226,12 +264,7 @@ void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape
     }
   }
   if (steps.up) {
-    ops.grouped_gemm(stream, {.a = saved.input,
-                              .b = layer.up.weight,
-                              .offsets = groups_of(saved),
-                              .piece_rows = layer.exchange.piece_rows,
-                              .transpose_b = true,
-                              .c = saved.pre});
+    multiply_experts(stream, layer, saved, layer.up, saved.input, saved.pre);
     add_biases(stream, layer, saved, layer.up.bias, saved.pre);
   }
   if (steps.activation) {
@@ -241,12 +274,7 @@ void moe_forward(engine::Stream& stream, const MoeLayer& layer, BatchShape shape
   }
   if (steps.down) {
     const engine::Matrix results = exchanges ? layer.exchange.results : saved.output;
-    ops.grouped_gemm(stream, {.a = saved.act,
-                              .b = layer.down.weight,
-                              .offsets = groups_of(saved),
-                              .piece_rows = layer.exchange.piece_rows,
-                              .transpose_b = true,
-                              .c = results});
+    multiply_experts(stream, layer, saved, layer.down, saved.act, results);
     if (tensor_rank(layer.tp) == 0) add_biases(stream, layer, saved, layer.down.bias, results);
     if (exchanges) combine(stream, layer, results, saved.output);
   }

@@ -20,10 +20,13 @@ ParamAddress flat_address(void* base, DType dtype) {
   };
 }
 
-engine::Matrix view(const spec::PlacedParam& placed, void* data, DType dtype) {
-  if (data == nullptr) return {};
+engine::Matrix shaped(const spec::PlacedParam& placed, void* data, DType dtype) {
   const int64_t cols = placed.shard.shape.size() < 2 ? 1 : placed.shard.shape.back();
   return engine::matrix(data, dtype, placed.shard.count() / cols, cols);
+}
+
+engine::Matrix view(const spec::PlacedParam& placed, void* data, DType dtype) {
+  return data == nullptr ? engine::Matrix{} : shaped(placed, data, dtype);
 }
 
 }  // namespace
@@ -34,11 +37,12 @@ Parameters::Parameters(const spec::ParamLayout& layout, void* weights, DType com
                  flat_address(gradients, DType::f32)) {}
 
 Parameters::Parameters(const spec::ParamLayout& layout, ParamAddress weights, DType compute,
-                       ParamAddress gradients)
+                       ParamAddress gradients, PackedAddress packed)
     : layout_(layout),
       weights_(std::move(weights)),
       compute_(compute),
-      gradients_(std::move(gradients)) {}
+      gradients_(std::move(gradients)),
+      packed_(std::move(packed)) {}
 
 const spec::PlacedParam* Parameters::find(std::string_view name) const {
   const auto at = std::find_if(layout_.params.begin(), layout_.params.end(),
@@ -56,7 +60,12 @@ bool Parameters::has(std::string_view name) const { return find(name) != nullptr
 
 engine::Matrix Parameters::weight(std::string_view name) const {
   const spec::PlacedParam& placed = get(name);
+  if (packed_ && packed_(placed)) return shaped(placed, nullptr, compute_);
   return view(placed, weights_(placed), compute_);
+}
+
+engine::PackedMatrix Parameters::packed(std::string_view name) const {
+  return packed_ ? packed_(get(name)) : engine::PackedMatrix{};
 }
 
 engine::Matrix Parameters::gradient(std::string_view name) const {
@@ -69,6 +78,7 @@ Linear Parameters::linear(std::string_view name) const {
   const std::string bias_name = std::string(name) + ".bias";
   Linear out;
   out.weight = weight(weight_name);
+  out.packed = packed(weight_name);
   out.d_weight = gradient(weight_name);
   if (has(bias_name)) {
     out.bias = flatten(weight(bias_name));

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "tutti/comm/group.h"
+#include "tutti/engine/decode_ops.h"
 #include "tutti/engine/narrow_ops.h"
 #include "tutti/engine/tensor.h"
 #include "tutti/spec/model/params.h"
@@ -57,7 +58,10 @@ struct NarrowProducts {
 // Views of one linear layer, y = x W^T + b. Gradient views are empty without training, or if the
 // parameter is frozen. Tensor parallel ranks split the outputs or the inputs.
 struct Linear {
-  engine::Matrix weight;    // [out, in] c
+  engine::Matrix weight;  // [out, in] c; with `packed` its shape alone
+  // For inference: the weight in fewer bits (inference_weights.h). Of E experts the first one's
+  // [out, in], the others behind it.
+  engine::PackedMatrix packed;
   engine::Vector bias;      // [out] c, may be empty
   engine::Matrix d_weight;  // [out, in] f32
   engine::Vector d_bias;    // [out] f32
@@ -82,8 +86,20 @@ struct NormWeights {
   engine::Vector d_bias;    // [H] f32
 };
 
+// The experts of a packed parameter are stored one after another.
+inline constexpr int64_t kPackedAlignment = 64;
+inline int64_t packed_bytes(const engine::PackedMatrix& one) {
+  return (one.layout().bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
+}
+inline engine::PackedMatrix packed_expert(engine::PackedMatrix first, int64_t expert) {
+  first.data = static_cast<char*>(first.data) + expert * packed_bytes(first);
+  return first;
+}
+
 // Address of a parameter's first element; null if it is not in memory.
 using ParamAddress = std::function<void*(const spec::PlacedParam&)>;
+// The same for packed parameters; an empty matrix for a parameter that is not packed.
+using PackedAddress = std::function<engine::PackedMatrix(const spec::PlacedParam&)>;
 
 class Parameters {
  public:
@@ -92,13 +108,14 @@ class Parameters {
   Parameters(const spec::ParamLayout& layout, void* weights, DType compute, float* gradients);
   // The same for parameters at any addresses.
   Parameters(const spec::ParamLayout& layout, ParamAddress weights, DType compute,
-             ParamAddress gradients);
+             ParamAddress gradients, PackedAddress packed = {});
 
   // With vocabulary padding the matrix includes the padded rows. The weights of E experts [E, out,
   // in] are one matrix with E * out rows.
   Linear linear(std::string_view name) const;  // name.weight and, where present, name.bias
   NormWeights norm(std::string_view name) const;
-  engine::Matrix weight(std::string_view name) const;
+  engine::Matrix weight(std::string_view name) const;        // of a packed one its shape alone
+  engine::PackedMatrix packed(std::string_view name) const;  // empty where it is not packed
   engine::Matrix gradient(std::string_view name) const;
   bool has(std::string_view name) const;
   // The adapters of a projection of a block ("blocks.3."), without their memory; may be none.
@@ -116,6 +133,7 @@ class Parameters {
   ParamAddress weights_;
   DType compute_;
   ParamAddress gradients_;
+  PackedAddress packed_;
 };
 
 }  // namespace tutti::model

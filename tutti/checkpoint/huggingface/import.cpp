@@ -126,6 +126,35 @@ std::vector<HfParameter> locate_parameters(const HfFolder& folder, const HfModel
   return parameters;
 }
 
+void stream_parameter(const HfFolder& folder, const HfModel& hf, const HfParameter& parameter,
+                      DType to, RopeLayout rope_layout, const AppendBytes& append,
+                      const std::function<void(int64_t part_bytes, bool whole)>& read) {
+  const auto report = [&](int64_t part_bytes, bool whole) {
+    if (read) read(part_bytes, whole);
+  };
+  for (const HfPart& part : parameter.parts) {
+    if (has_mxfp4(folder, part)) {
+      report(stream_mxfp4(folder, part, to, append), true);
+      report(0, false);
+      continue;
+    }
+    const SafetensorsTensor& stored = folder.tensor(part.name);
+    const std::string_view bytes = folder.bytes(part.name);
+    StreamedTensor streamed;
+    streamed.name = fmt::format("{}: tensor '{}'", folder.file_of(part.name), part.name);
+    streamed.rows = rows_to_ours(part, stored.dtype, bytes.data(), rope_layout, hf.model.head_dim);
+    streamed.from = stored.dtype;
+    streamed.to = to;
+    streamed.read = [&, released = int64_t{0}](int64_t done) mutable {
+      folder.release(part.name, released, done);
+      released = done;
+      report(done, false);
+    };
+    stream_tensor(streamed, append);
+    report(static_cast<int64_t>(bytes.size()), true);
+  }
+}
+
 HfImported import_parameters(FileSystem& files, const HfFolder& folder, const HfModel& hf,
                              const State& state, const std::string& checkpoints,
                              const HfImportOptions& options) {
@@ -151,28 +180,14 @@ HfImported import_parameters(FileSystem& files, const HfFolder& folder, const Hf
   Progress progress(options, total);
   for (size_t i = 0; i < tensors.size(); ++i) {
     tensors[i].stream = [&, i](const AppendBytes& append) {
-      for (const HfPart& part : parameters[i].parts) {
-        if (has_mxfp4(folder, part)) {
-          progress.finished(stream_mxfp4(folder, part, tensors[i].dtype, append));
-          progress.within(0);
-          continue;
-        }
-        const SafetensorsTensor& stored = folder.tensor(part.name);
-        const std::string_view bytes = folder.bytes(part.name);
-        StreamedTensor streamed;
-        streamed.name = fmt::format("{}: tensor '{}'", folder.file_of(part.name), part.name);
-        streamed.rows =
-            rows_to_ours(part, stored.dtype, bytes.data(), options.rope_layout, hf.model.head_dim);
-        streamed.from = stored.dtype;
-        streamed.to = tensors[i].dtype;
-        streamed.read = [&, released = int64_t{0}](int64_t done) mutable {
-          folder.release(part.name, released, done);
-          released = done;
-          progress.within(done);
-        };
-        stream_tensor(streamed, append);
-        progress.finished(static_cast<int64_t>(bytes.size()));
-      }
+      stream_parameter(folder, hf, parameters[i], tensors[i].dtype, options.rope_layout, append,
+                       [&](int64_t part_bytes, bool whole) {
+                         if (whole) {
+                           progress.finished(part_bytes);
+                         } else {
+                           progress.within(part_bytes);
+                         }
+                       });
     };
   }
   imported.written = write_checkpoint(files, checkpoints, tensors, state, options.write);

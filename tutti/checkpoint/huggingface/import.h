@@ -38,6 +38,13 @@ struct HfImported {
 // unsupported naming file and tensor. A head that repeats tied embeddings must be equal to them.
 std::vector<HfParameter> locate_parameters(const HfFolder& folder, const HfModel& model);
 
+// The elements of a located parameter as `to`, in order, in pieces of whole elements. `read` is
+// called with the bytes of a part read so far, and whether that is all of it; what it throws ends
+// the reading. Memory: as import_parameters.
+void stream_parameter(const HfFolder& folder, const HfModel& model, const HfParameter& parameter,
+                      DType to, RopeLayout rope_layout, const AppendBytes& append,
+                      const std::function<void(int64_t part_bytes, bool whole)>& read = {});
+
 // Writes step-NNNNNNNN of `state` into `checkpoints`. Memory: a few MiB besides the mapped files,
 // whose pages are released as they are read; transposed tensors (GPT-2) one at a time.
 HfImported import_parameters(FileSystem& files, const HfFolder& folder, const HfModel& model,

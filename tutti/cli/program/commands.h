@@ -22,6 +22,7 @@ void add_report(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_check(CLI::App& app, Action& action);
 void add_serve(CLI::App& app, Action& action);
+void add_endpoint(CLI::App& app, Action& action);
 void add_mlperf(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_submit(CLI::App& app, Action& action);
@@ -38,11 +39,11 @@ void add_man(CLI::App& app, Action& action);
 
 // In the order of `tutti --help`.
 inline constexpr std::array kCommands = {
-    add_data,          add_train,        add_recipe,     add_reproduce,    add_eval,
-    add_generate,      add_checkpoint,   add_report,     add_bench,        add_check,
-    add_serve,         add_mlperf,       add_plan,       add_submit,       add_job_queries,
-    add_job_questions, add_job_steering, add_controller, add_sweep_copies, add_admin,
-    add_audit,         add_completion,   add_man,
+    add_data,        add_train,         add_recipe,       add_reproduce,  add_eval,
+    add_generate,    add_checkpoint,    add_report,       add_bench,      add_check,
+    add_serve,       add_endpoint,      add_mlperf,       add_plan,       add_submit,
+    add_job_queries, add_job_questions, add_job_steering, add_controller, add_sweep_copies,
+    add_admin,       add_audit,         add_completion,   add_man,
 };
 
 // Below a verb of theirs.
@@ -54,5 +55,6 @@ void add_bench_collectives(CLI::App& bench, Action& action);
 void add_bench_pipeline(CLI::App& bench, Action& action);
 void add_bench_scaling(CLI::App& bench, Action& action);
 void add_bench_all(CLI::App& bench, Action& action);
+void add_bench_endpoint(CLI::App& bench, Action& action);
 
 }  // namespace tutti::cli

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tutti/base/clock.h"
@@ -11,6 +12,7 @@
 #include "tutti/cli/data/tokenizer.h"
 #include "tutti/cli/program/commands.h"
 #include "tutti/cli/program/common.h"
+#include "tutti/endpoint/model.h"
 #include "tutti/telemetry/sinks/progress_bar.h"
 #include "tutti/train/session/run_folder.h"
 
@@ -23,6 +25,7 @@ struct GenerateArguments {
   std::string prompts;
   int64_t batch = 8;
   train::SamplingOptions sampling;
+  std::string weights = "as_stored";
   bool best = false;
   bool json = false;
 };
@@ -82,8 +85,18 @@ std::vector<int32_t> encode_prompt(const data::Tokenizer& tokenizer, const std::
 }
 
 // The parameters, once: a checkpoint's bytes are given back as they are read.
-train::GenerationWeights read_weights(FileSystem& files, train::LoadedRun& run) {
-  train::GenerationWeights weights(run.recipe);
+train::GenerationWeights read_weights(FileSystem& files, train::LoadedRun& run,
+                                      const std::string& type) {
+  std::optional<PackKind> pack;
+  switch (endpoint::parse_weight_type(type)) {
+    case endpoint::WeightType::as_stored: break;
+    case endpoint::WeightType::f32: run.recipe.precision = spec::Precision::f32; break;
+    case endpoint::WeightType::bf16: run.recipe.precision = spec::Precision::bf16; break;
+    case endpoint::WeightType::int8: pack = PackKind::int8; break;
+    case endpoint::WeightType::int4: pack = PackKind::int4; break;
+  }
+  if (pack) run.recipe.precision = spec::Precision::bf16;
+  train::GenerationWeights weights(run.recipe, pack);
   train::read_parameters(files, run,
                          [&](const spec::PlacedParam& placed, const std::vector<float>& values) {
                            weights.set(placed, values.data());
@@ -96,7 +109,7 @@ int run_generate(const GenerateArguments& arguments) {
   train::LoadedRun run = train::find_run(files, arguments.run, arguments.best);
   const auto tokenizer = find_tokenizer(files, run.recipe, run_folder_of(run));
   const std::vector<int32_t> prompt = encode_prompt(*tokenizer, arguments.prompt, "--prompt");
-  const train::GenerationWeights weights = read_weights(files, run);
+  const train::GenerationWeights weights = read_weights(files, run, arguments.weights);
 
   const double begin = monotonic_seconds();
   std::string text;
@@ -193,7 +206,7 @@ int run_generate_file(const GenerateArguments& arguments) {
                 {"end_of_document", text.end_of_document}};
   };
 
-  const train::GenerationWeights weights = read_weights(files, run);
+  const train::GenerationWeights weights = read_weights(files, run, arguments.weights);
   const double begin = monotonic_seconds();
   std::vector<Continuation> texts(prompts.size());
   size_t written = 0;
@@ -278,6 +291,11 @@ void add_generate(CLI::App& app, Action& action) {
       ->capture_default_str()
       ->check(between(0.0, 1.0));
   command->add_option("--seed", sampling.seed, "Same seed, same text")->capture_default_str();
+  command
+      ->add_option("--weights", arguments->weights,
+                   "Of the weights in memory: as_stored, f32, bf16, int8 or int4")
+      ->type_name("TYPE")
+      ->capture_default_str();
   command->add_flag("--best", arguments->best,
                     "The checkpoint of the lowest validation loss, not the newest");
   add_json_option(*command, arguments->json);

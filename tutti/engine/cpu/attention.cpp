@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "tutti/base/check.h"
@@ -37,9 +38,11 @@ struct Scratch {
   uint32_t* values = nullptr;  // [kTile words][padded D]
   float* scores = nullptr;     // [kTile][kTile]
   uint32_t* p = nullptr;       // [kTile][kTile words]
+  char* rows = nullptr;        // [kTile][D] elements: of a head, from pages apart
 };
 
-Scratch carve(Carver& carver, int64_t head_dim, int64_t tiles, int64_t elements_per_word) {
+Scratch carve(Carver& carver, const Attend& args, int64_t tiles, int64_t elements_per_word) {
+  const int64_t head_dim = args.head_dim;
   const int64_t padded = padded_columns(head_dim);
   const int64_t words = padded / elements_per_word;
   Scratch s;
@@ -55,6 +58,9 @@ Scratch carve(Carver& carver, int64_t head_dim, int64_t tiles, int64_t elements_
   s.scores = carver.take<float>(kTile * kTile);
   s.p = elements_per_word == 1 ? reinterpret_cast<uint32_t*>(s.scores)
                                : carver.take<uint32_t>(kTile * kTile / elements_per_word);
+  if (args.pages != nullptr) {
+    s.rows = carver.take<char>(kTile * head_dim * dtype_bytes(args.keys.dtype));
+  }
   return s;
 }
 
@@ -116,7 +122,7 @@ const int32_t* starts_of(const Attend& args, int64_t sequence, const QueryTile& 
 // Adds the packed keys and values [key, key + keys) to a tile.
 void add_keys(const Attend& args, const TileOps& ops, const Scratch& s, const QueryTile& tile,
               int64_t sequence, int64_t key, int64_t keys) {
-  const int64_t position = args.past + tile.first;  // of the tile's first row
+  const int64_t position = args.past_of(sequence) + tile.first;  // of the tile's first row
   const int32_t* starts = starts_of(args, sequence, tile);
   if (key >= position + tile.rows || (starts != nullptr && key + keys <= starts[0])) return;
   const bool diagonal = key == position;
@@ -193,6 +199,50 @@ void prefetch(const TileSource& source, DType dtype) {
   }
 }
 
+// Keys [first, first + count) of a sequence.
+struct KeyRange {
+  int64_t sequence, first, count;
+};
+
+// Calls visit(row, done, count) for rows of the cache that follow each other, in order.
+template <typename Visit>
+void for_each_run(const Attend& args, const KeyRange& range, const Visit& visit) {
+  for (int64_t done = 0; done < range.count;) {
+    const int64_t row = args.key_row(range.sequence, range.first + done);
+    int64_t count = range.count - done;
+    if (args.pages != nullptr) {
+      const int64_t page_rows = args.page_rows;
+      int64_t run = page_rows - (range.first + done) % page_rows;
+      while (run < count && args.key_row(range.sequence, range.first + done + run) == row + run) {
+        run += page_rows;
+      }
+      count = std::min(count, run);
+    }
+    visit(row, done, count);
+    done += count;
+  }
+}
+
+// Keys or values of a head: where they lie, or gathered in `room`.
+TileSource key_rows(const Attend& args, const Matrix& from, const KeyRange& range, int64_t kv_head,
+                    char* room) {
+  TileSource source = {room, args.head_dim, range.count, args.head_dim};
+  const int64_t row_bytes = args.head_dim * dtype_bytes(from.dtype);
+  for_each_run(args, range, [&](int64_t row, int64_t done, int64_t count) {
+    const TileSource run = head_rows(from, row, count, kv_head, args.head_dim);
+    if (count == range.count) {
+      source = run;
+      return;
+    }
+    const char* data = static_cast<const char*>(run.data);
+    for (int64_t r = 0; r < count; ++r) {
+      std::memcpy(room + (done + r) * row_bytes, data + r * run.ld * dtype_bytes(from.dtype),
+                  static_cast<size_t>(row_bytes));
+    }
+  });
+  return source;
+}
+
 void run_task(const Attend& args, const TileOps& ops, const Tasks& tasks, Scratch& s,
               int64_t index) {
   const int64_t group = args.heads / args.kv_heads;
@@ -219,18 +269,21 @@ void run_task(const Attend& args, const TileOps& ops, const Tasks& tasks, Scratc
       // Starts are non-decreasing, so the first row has the earliest.
       const int32_t* starts = starts_of(args, sequence, tile);
       keys_begin = std::min<int64_t>(keys_begin, starts == nullptr ? 0 : starts[0]);
-      keys_end = std::max(keys_end, std::min(args.past + first + tile.rows, args.keys_end()));
+      keys_end = std::max(
+          keys_end, std::min(args.past_of(sequence) + first + tile.rows, args.keys_end(sequence)));
       start(args, ops, sequence, tile);
     }
   }
   for (int64_t key = keys_begin / kTile * kTile; key < keys_end; key += kTile) {
     const int64_t keys = std::min(kTile, keys_end - key);
-    const int64_t row = sequence * args.key_capacity + key;
-    ops.pack_columns(head_rows(args.keys, row, keys, kv_head, args.head_dim), s.spare, s.keys);
-    ops.pack_depth(head_rows(args.values, row, keys, kv_head, args.head_dim), s.values);
+    const KeyRange range = {sequence, key, keys};
+    ops.pack_columns(key_rows(args, args.keys, range, kv_head, s.rows), s.spare, s.keys);
+    ops.pack_depth(key_rows(args, args.values, range, kv_head, s.rows), s.values);
     const int64_t ahead = std::min(kTile, keys_end - key - keys);
-    prefetch(head_rows(args.keys, row + keys, ahead, kv_head, args.head_dim), args.keys.dtype);
-    prefetch(head_rows(args.values, row + keys, ahead, kv_head, args.head_dim), args.values.dtype);
+    for_each_run(args, {sequence, key + keys, ahead}, [&](int64_t row, int64_t, int64_t count) {
+      prefetch(head_rows(args.keys, row, count, kv_head, args.head_dim), args.keys.dtype);
+      prefetch(head_rows(args.values, row, count, kv_head, args.head_dim), args.values.dtype);
+    });
     for (int64_t i = 0; i < tiles; ++i) add_keys(args, ops, s, s.tiles[i], sequence, key, keys);
   }
   for (int64_t i = 0; i < tiles; ++i) finish(args, sequence, s.tiles[i]);
@@ -244,11 +297,11 @@ void attend(CpuStream& stream, const Attend& args) {
   const Tasks tasks = plan_tasks(args);
   const int64_t tiles = tasks.heads_per_task * tasks.blocks_per_task;
   Carver measure(nullptr);
-  carve(measure, args.head_dim, tiles, ops.elements_per_word);
+  carve(measure, args, tiles, ops.elements_per_word);
   char* scratch = static_cast<char*>(stream.scratch(measure.bytes() * thread_count()));
   parallel_tasks(tasks.count, [&](int64_t index, int thread) {
     Carver carver(scratch + measure.bytes() * thread);
-    Scratch s = carve(carver, args.head_dim, tiles, ops.elements_per_word);
+    Scratch s = carve(carver, args, tiles, ops.elements_per_word);
     run_task(args, ops, tasks, s, index);
   });
 }

@@ -101,5 +101,75 @@ TEST(AttentionDecode, SupportsWindowsAndSoftcap) {
   });
 }
 
+// Texts of different lengths in pages anywhere give each one's bits alone in one piece.
+TEST(AttentionDecode, ReadsPagesOfTextsOfDifferentLengths) {
+  if (!on_cpu()) GTEST_SKIP() << "skipped: pages are the CPU's";
+  for_each_isa_and_dtype([](DType dtype) {
+    const int64_t a = 6, k = 2, d = 24, kv_cols = k * d;
+    for (const int64_t page_rows : {1, 5, 16, 64, 100}) {
+      for (const int64_t queries : {1, 3}) {
+        SCOPED_TRACE(fmt::format("pages of {} rows, {} queries", page_rows, queries));
+        const std::vector<int32_t> pasts = {0, 130, 63, 7};
+        const auto texts = static_cast<int64_t>(pasts.size());
+        const int64_t count = (130 + queries + page_rows - 1) / page_rows;
+        const TestMatrix q = random_matrix(texts * queries, a * d, dtype, 1);
+        const TestMatrix keys = random_matrix(texts * count * page_rows, kv_cols, dtype, 2);
+        const TestMatrix values = random_matrix(texts * count * page_rows, kv_cols, dtype, 3);
+        // The last text's first; of each the first half in order, the other backwards.
+        std::vector<double> tables;
+        for (int64_t b = texts; b-- > 0;) {
+          for (int64_t i = 0; i < count; ++i) {
+            tables.push_back(
+                static_cast<double>(b * count + (i < count / 2 ? i : count - 1 - (i - count / 2))));
+          }
+        }
+        const TestMatrix pages = TestMatrix(1, texts * count, DType::i32).assign(tables);
+        const TestMatrix past =
+            TestMatrix(1, texts, DType::i32).assign({pasts.begin(), pasts.end()});
+        const auto args = [&](int64_t first, int64_t batch, Matrix out) {
+          return AttentionDecodeArgs{.batch = batch,
+                                     .queries = queries,
+                                     .past = 130,
+                                     .heads = a,
+                                     .kv_heads = k,
+                                     .head_dim = d,
+                                     .capacity = count * page_rows,
+                                     .q = Matrix(q).slice_rows(first * queries, batch * queries),
+                                     .keys = keys,
+                                     .values = values,
+                                     .out = out};
+        };
+        TestMatrix together(texts * queries, a * d, dtype, 4);
+        AttentionDecodeArgs all = args(0, texts, together);
+        all.pasts = past.vec();
+        all.pages = pages.vec();
+        all.page_rows = page_rows;
+        test_stream().ops().attention_decode(test_stream(), all);
+        for (int64_t b = 0; b < texts; ++b) {
+          TestMatrix own_keys(count * page_rows, kv_cols, dtype);
+          TestMatrix own_values(count * page_rows, kv_cols, dtype);
+          for (int64_t r = 0; r < count * page_rows; ++r) {
+            const auto page =
+                static_cast<int64_t>(tables[static_cast<size_t>(b * count + r / page_rows)]);
+            for (int64_t c = 0; c < kv_cols; ++c) {
+              own_keys.set(r, c, keys.at(page * page_rows + r % page_rows, c));
+              own_values.set(r, c, values.at(page * page_rows + r % page_rows, c));
+            }
+          }
+          TestMatrix out(queries, a * d, dtype, 5);
+          AttentionDecodeArgs alone = args(b, 1, out);
+          alone.past = pasts[static_cast<size_t>(b)];
+          alone.keys = own_keys;
+          alone.values = own_values;
+          test_stream().ops().attention_decode(test_stream(), alone);
+          const std::vector<double> found = together.values();
+          EXPECT_EQ(out.values(), std::vector<double>(found.begin() + b * queries * a * d,
+                                                      found.begin() + (b + 1) * queries * a * d));
+        }
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace tutti::engine::testing

@@ -68,27 +68,17 @@ DType generation_type(const spec::Recipe& recipe) {
 
 }  // namespace
 
-GenerationWeights::GenerationWeights(const spec::Recipe& recipe)
+GenerationWeights::GenerationWeights(const spec::Recipe& recipe, std::optional<PackKind> pack)
     : recipe_(recipe),
-      layout_(spec::param_layout(spec::param_table(recipe.model, recipe.lora))),
-      dtype_(generation_type(recipe)),
-      stream_(engine::make_cpu_stream(recipe.threads)),
-      arena_("weights", layout_.elements * dtype_bytes(dtype_)) {}
+      weights_(recipe.model, spec::param_layout(spec::param_table(recipe.model, recipe.lora)),
+               generation_type(recipe), pack) {}
 
-GenerationWeights::GenerationWeights(const spec::Recipe& recipe, const float* master)
-    : GenerationWeights(recipe) {
-  convert(0, layout_.elements, master);
-}
-
-void GenerationWeights::set(const spec::PlacedParam& placed, const float* values) {
-  convert(placed.element_offset, placed.param.count(), values);
-}
-
-void GenerationWeights::convert(int64_t first, int64_t count, const float* values) {
-  char* out = static_cast<char*>(arena_.data()) + first * dtype_bytes(dtype_);
-  stream_->ops().convert(*stream_,
-                         {.x = engine::vector(const_cast<float*>(values), DType::f32, count),
-                          .out = engine::vector(out, dtype_, count)});
+GenerationWeights::GenerationWeights(const spec::Recipe& recipe, const float* master,
+                                     std::optional<PackKind> pack)
+    : GenerationWeights(recipe, pack) {
+  for (const spec::PlacedParam& placed : layout().params) {
+    set(placed, master + placed.element_offset);
+  }
 }
 
 void generate_batch(const spec::Recipe& recipe, const float* master,
@@ -110,8 +100,7 @@ void generate_batch(const GenerationWeights& weights,
   const int64_t sequences = std::min(batch, static_cast<int64_t>(prompts.size()));
   if (sequences == 0) return;
   const auto stream = engine::make_cpu_stream(recipe.threads);
-  model::Decoder decoder(recipe.model, weights.layout(), weights.data(), weights.dtype(), capacity,
-                         sequences);
+  model::Decoder decoder(recipe.model, weights.parameters(), weights.dtype(), capacity, sequences);
   const uint64_t key = stream_key(options.seed, "generate");
 
   // A text in a sequence of the decoder; it ends before `limit` tokens would be exceeded.

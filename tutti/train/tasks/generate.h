@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tutti/base/dtype.h"
-#include "tutti/engine/arena.h"
-#include "tutti/engine/stream.h"
+#include "tutti/base/packed_weights.h"
+#include "tutti/model/inference_weights.h"
 #include "tutti/spec/model/params.h"
 #include "tutti/spec/recipe/recipe.h"
 
@@ -26,29 +26,29 @@ struct SamplingOptions {
 // Index drawn from logits [V] by the options; `draw` in [0, 1) decides. Ties go to the lower index.
 int64_t sample_token(const std::vector<float>& logits, const SamplingOptions& options, double draw);
 
-// The parameters of a model and its adapters, in the type that generation computes in.
+// The parameters of a model and its adapters, in the type that generation computes in, with
+// matrices packed where that is asked for (model/inference_weights.h).
 class GenerationWeights {
  public:
   // Zeros, to be set parameter by parameter.
-  explicit GenerationWeights(const spec::Recipe& recipe);
+  explicit GenerationWeights(const spec::Recipe& recipe, std::optional<PackKind> pack = {});
   // Of flat f32 parameters in the layout of the recipe's model and adapters.
-  GenerationWeights(const spec::Recipe& recipe, const float* master);
+  GenerationWeights(const spec::Recipe& recipe, const float* master,
+                    std::optional<PackKind> pack = {});
 
-  void set(const spec::PlacedParam& placed, const float* values);
+  void set(const spec::PlacedParam& placed, const float* values) {
+    weights_.set(placed, 0, placed.param.count(), values);
+  }
 
   const spec::Recipe& recipe() const { return recipe_; }
-  const spec::ParamLayout& layout() const { return layout_; }
-  DType dtype() const { return dtype_; }
-  void* data() const { return arena_.data(); }
+  const spec::ParamLayout& layout() const { return weights_.layout(); }
+  DType dtype() const { return weights_.compute(); }
+  int64_t bytes() const { return weights_.bytes(); }
+  model::Parameters parameters() const { return weights_.parameters(); }
 
  private:
-  void convert(int64_t first, int64_t count, const float* values);
-
   spec::Recipe recipe_;
-  spec::ParamLayout layout_;
-  DType dtype_;
-  std::unique_ptr<engine::Stream> stream_;
-  engine::Arena arena_;
+  model::InferenceWeights weights_;
 };
 
 // Continues `prompt` (at least one token) with the parameters of a run: weights as flat f32

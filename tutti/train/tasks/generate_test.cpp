@@ -143,8 +143,11 @@ TEST(Generate, WeightsSetOneByOneAreTheSame) {
       for (const spec::PlacedParam& placed : parts.layout().params) {
         parts.set(placed, master.data() + placed.element_offset);
       }
-      const auto bytes = static_cast<size_t>(whole.layout().elements * dtype_bytes(whole.dtype()));
-      EXPECT_EQ(std::memcmp(whole.data(), parts.data(), bytes), 0);
+      for (const spec::PlacedParam& placed : parts.layout().params) {
+        const engine::Matrix a = whole.parameters().weight(placed.name);
+        const engine::Matrix b = parts.parameters().weight(placed.name);
+        EXPECT_EQ(std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes())), 0) << placed.name;
+      }
       std::vector<int32_t> expected;
       std::vector<int32_t> found;
       const auto keep_in = [](std::vector<int32_t>& tokens) {
@@ -160,6 +163,36 @@ TEST(Generate, WeightsSetOneByOneAreTheSame) {
       EXPECT_FALSE(found.empty());
     }
   }
+}
+
+// Packed weights are fewer bytes, and say what those say that they stand for.
+TEST(Generate, PackedWeightsAreSmaller) {
+  spec::Recipe recipe = llama_recipe();
+  recipe.model.hidden = 128;
+  recipe.model.ffn = 256;
+  Trainer trainer(recipe);
+  trainer.initialize();
+  randomize(trainer, 4, 0.3F);
+  const std::vector<float> master = testing::flat_parameters(trainer);
+  recipe.precision = spec::Precision::bf16;
+  const GenerationWeights whole(recipe, master.data());
+  const GenerationWeights int8(recipe, master.data(), PackKind::int8);
+  const GenerationWeights int4(recipe, master.data(), PackKind::int4);
+  EXPECT_LT(int8.bytes(), whole.bytes());
+  EXPECT_LT(int4.bytes(), int8.bytes());
+  std::vector<int32_t> exact;
+  std::vector<int32_t> near;
+  SamplingOptions greedy = options(0, 0, 1);
+  greedy.tokens = 1;
+  const auto first = [&](const GenerationWeights& weights, std::vector<int32_t>& out) {
+    generate(weights, {1, 2, 3}, greedy, [&](int32_t token) {
+      out.push_back(token);
+      return true;
+    });
+  };
+  first(whole, exact);
+  first(int8, near);
+  EXPECT_EQ(near, exact);
 }
 
 TEST(Generate, BatchNamesThePromptThatDoesNotFit) {

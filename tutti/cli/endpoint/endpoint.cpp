@@ -1,0 +1,299 @@
+// `tutti endpoint`: models behind an HTTP API.
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tutti/base/client_address.h"
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/base/file.h"
+#include "tutti/base/signals.h"
+#include "tutti/base/text.h"
+#include "tutti/base/units.h"
+#include "tutti/cli/endpoint/api_keys.h"
+#include "tutti/cli/program/commands.h"
+#include "tutti/cli/program/common.h"
+#include "tutti/endpoint/engine.h"
+#include "tutti/endpoint/model.h"
+#include "tutti/endpoint/service.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr double kFlushSeconds = 10;  // for answers that are finished and not read yet
+
+struct EndpointArguments {
+  std::vector<std::string> models;  // [NAME=]PATH
+  std::string address = "127.0.0.1";
+  int port = 8000;
+  std::vector<std::string> hosts;
+  std::vector<std::string> proxies;
+  bool plain_http = false;
+  std::string weights = "as_stored";
+  std::string cache;
+  std::string body = "4MiB";
+  endpoint::EngineOptions engine;
+  std::string key_file;
+  std::string new_key;
+  bool json = false;
+};
+
+// One model with its engine, which uses it.
+struct LoadedEngine {
+  std::string name;
+  std::unique_ptr<endpoint::LoadedModel> model;
+  std::unique_ptr<endpoint::Engine> engine;
+};
+
+bool is_loopback_address(const std::string& address) {
+  return starts_with(address, "127.") || address == "::1" || address == "localhost";
+}
+
+// A socket for each connection: as many as the system allows.
+void raise_open_files() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+// NAME=PATH, where NAME has no slash; or a path, which may have a "=".
+std::pair<std::string, std::string> split_model(const std::string& text) {
+  const size_t sign = text.find('=');
+  const bool is_named =
+      sign != std::string::npos && sign > 0 && text.substr(0, sign).find('/') == std::string::npos;
+  if (!is_named) return {"", text};
+  return {text.substr(0, sign), text.substr(sign + 1)};
+}
+
+std::vector<LoadedEngine> load_engines(const EndpointArguments& arguments) {
+  endpoint::EngineOptions options = arguments.engine;
+  if (!arguments.cache.empty()) options.cache_bytes = parse_bytes(arguments.cache, "--cache");
+  const endpoint::WeightType weights = endpoint::parse_weight_type(arguments.weights);
+  std::vector<LoadedEngine> engines;
+  for (const std::string& text : arguments.models) {
+    throw_if_interrupted();
+    const auto [name, path] = split_model(text);
+    const double begin = monotonic_seconds();
+    LoadedEngine loaded;
+    loaded.model = endpoint::load_model(posix_file_system(), path, weights, options.threads);
+    loaded.name = name.empty() ? loaded.model->name : name;
+    for (const LoadedEngine& other : engines) {
+      if (other.name != loaded.name) continue;
+      fail(ErrorKind::usage, "two models are called '{}'; name one of them: NAME={}", loaded.name,
+           path);
+    }
+    loaded.engine = std::make_unique<endpoint::Engine>(*loaded.model, options);
+    for (const std::string& note : loaded.model->notes) {
+      print_message(fmt::format("tutti: {}: {}\n", loaded.name, note));
+    }
+    const endpoint::EngineStats stats = loaded.engine->stats();
+    print_message(fmt::format(
+        "tutti: {}: {} of weights, cache of {}, texts of up to {} tokens, loaded in {}\n",
+        loaded.name, format_bytes(static_cast<double>(loaded.model->resident_bytes())),
+        format_bytes(static_cast<double>(stats.cache_bytes)), loaded.engine->longest_text(),
+        format_seconds(monotonic_seconds() - begin)));
+    engines.push_back(std::move(loaded));
+  }
+  return engines;
+}
+
+endpoint::ServiceOptions service_options(const EndpointArguments& arguments,
+                                         const std::vector<LoadedEngine>& engines) {
+  endpoint::ServiceOptions options;
+  options.address = arguments.address;
+  options.port = arguments.port;
+  options.hosts = arguments.hosts;
+  for (const std::string& proxy : arguments.proxies) {
+    options.proxies.push_back(plain_address(proxy));
+    if (options.proxies.back().empty()) {
+      fail(ErrorKind::usage, "--proxy {}: no address; write one such as 127.0.0.1 or ::1", proxy);
+    }
+  }
+  options.body_bytes = static_cast<size_t>(parse_bytes(arguments.body, "--max-body"));
+  for (const LoadedEngine& one : engines) {
+    options.models.push_back({one.name, one.model.get(), one.engine.get()});
+  }
+  options.log = [](const std::string& text) { print_message("tutti: " + text + "\n"); };
+  return options;
+}
+
+// What to try first.
+std::string curl_example(const std::string& url, const LoadedEngine& first, bool needs_key) {
+  const bool is_chat = first.model->chat_template != nullptr && first.model->tokenizer != nullptr;
+  const std::string header = needs_key ? " -H \"Authorization: Bearer $KEY\"" : "";
+  if (is_chat) {
+    return fmt::format(
+        "curl {}v1/chat/completions{} -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": "
+        "\"user\", \"content\": \"Hello\"}}]}}'",
+        url, header, first.name);
+  }
+  return fmt::format(
+      "curl {}v1/completions{} -d '{{\"model\": \"{}\", \"prompt\": \"Once\", \"max_tokens\": "
+      "64}}'",
+      url, header, first.name);
+}
+
+void print_start(const EndpointArguments& arguments, const std::vector<LoadedEngine>& engines,
+                 int port, bool needs_key) {
+  const bool is_v6 = arguments.address.find(':') != std::string::npos;
+  const std::string url =
+      fmt::format("http://{}:{}/", is_v6 ? "[" + arguments.address + "]" : arguments.address, port);
+  if (arguments.json) {
+    Json models = Json::array();
+    for (const LoadedEngine& one : engines) {
+      models.push_back({{"name", one.name},
+                        {"path", one.model->path},
+                        {"step", one.model->step},
+                        {"weight_bytes", one.model->resident_bytes()},
+                        {"cache_bytes", one.engine->stats().cache_bytes},
+                        {"context", one.engine->longest_text()},
+                        {"chat", one.model->chat_template != nullptr}});
+    }
+    print_json({{"url", url}, {"port", port}, {"models", std::move(models)}});
+  } else {
+    print_text(fmt::format("{}  (a chat page; Ctrl-C ends it)\n\n  {}\n", url,
+                           curl_example(url, engines.front(), needs_key)));
+  }
+  flush_output();
+}
+
+int run_endpoint(const EndpointArguments& arguments) {
+  FileSystem& files = posix_file_system();
+  if (!arguments.new_key.empty()) {
+    if (arguments.key_file.empty()) {
+      fail(ErrorKind::usage, "--add-api-key needs --api-key-file FILE, where it is added");
+    }
+    const std::string key = add_api_key(files, arguments.key_file, arguments.new_key);
+    if (arguments.json) {
+      print_json({{"name", arguments.new_key}, {"key", key}, {"file", arguments.key_file}});
+    } else {
+      print_text(key + "\n");
+    }
+    return exit_ok;
+  }
+  if (arguments.models.empty()) {
+    fail(ErrorKind::usage, "MODEL is missing: a run folder, a Hugging Face folder or a GGUF file");
+  }
+  if (!is_loopback_address(arguments.address) && !arguments.plain_http) {
+    fail(ErrorKind::usage,
+         "--address {}: keys and texts would cross the network unencrypted; put a proxy with TLS "
+         "before {}, or say --plain-http",
+         arguments.address, "127.0.0.1");
+  }
+  watch_signals();
+  raise_open_files();
+  std::shared_ptr<const ApiKeys> keys;
+  if (!arguments.key_file.empty()) {
+    keys = std::make_shared<const ApiKeys>(ApiKeys::read(files, arguments.key_file));
+  }
+  const std::vector<LoadedEngine> engines = load_engines(arguments);
+  endpoint::ServiceOptions options = service_options(arguments, engines);
+  if (keys != nullptr) {
+    options.accepts = [keys](const std::string& key) { return keys->accepts(key); };
+  }
+  endpoint::Service service(std::move(options));
+  print_start(arguments, engines, service.port(), keys != nullptr);
+  std::thread waits([&] {
+    while (stop_signal() == 0) sleep_seconds(0.05);
+    print_message(
+        "tutti: new requests are refused; those that run are finished (a second signal "
+        "ends at once)\n");
+    service.drain(kFlushSeconds);
+    service.stop();
+  });
+  service.run();
+  waits.join();
+  return exit_ok;
+}
+
+void add_engine_options(CLI::App& command, EndpointArguments& arguments) {
+  endpoint::EngineOptions& engine = arguments.engine;
+  command
+      .add_option("--weights", arguments.weights,
+                  "Type of the weights in memory: " + join(endpoint::weight_type_names(), ", "))
+      ->capture_default_str()
+      ->check(CLI::IsMember(endpoint::weight_type_names()));
+  command
+      .add_option("--cache", arguments.cache,
+                  "Memory for keys and values of each model, such as 2GiB; default: half of what "
+                  "is free, at most what the sequences can use")
+      ->type_name("BYTES");
+  command.add_option("--max-sequences", engine.max_sequences, "Requests that run side by side")
+      ->capture_default_str()
+      ->check(at_least(1));
+  command
+      .add_option("--max-waiting", engine.max_waiting,
+                  "Requests that wait; beyond it the answer is 429")
+      ->capture_default_str()
+      ->check(at_least(0));
+  command
+      .add_option("--prefill-tokens", engine.prefill_tokens,
+                  "Tokens of prompts that are computed in a step, beside those of answers")
+      ->capture_default_str()
+      ->check(at_least(1));
+  command.add_flag("--batch-invariant", engine.batch_invariant,
+                   "The same bits whatever else runs, at the price of slower prompts");
+  command.add_option("--threads", engine.threads, "Threads of each model; 0: one per core")
+      ->capture_default_str()
+      ->check(at_least(0));
+}
+
+void add_network_options(CLI::App& command, EndpointArguments& arguments) {
+  command.add_option("--address", arguments.address, "Address to listen on")->capture_default_str();
+  command.add_option("--port", arguments.port, "Port; 0: any free one")
+      ->capture_default_str()
+      ->check(between(0, 65535));
+  command
+      .add_option("--host", arguments.hosts,
+                  "Host name that clients use, besides the address and localhost")
+      ->type_name("NAME");
+  command.add_option("--proxy", arguments.proxies, "Address of a trusted proxy (X-Forwarded-For)")
+      ->type_name("ADDRESS");
+  command.add_flag("--plain-http", arguments.plain_http,
+                   "Allow unencrypted HTTP on addresses other than loopback");
+  command.add_option("--max-body", arguments.body, "Largest request; beyond it the answer is 413")
+      ->capture_default_str()
+      ->type_name("BYTES");
+  command
+      .add_option("--api-key-file", arguments.key_file,
+                  "File of the hashes of API keys; requests then need one")
+      ->type_name("FILE");
+  command
+      .add_option("--add-api-key", arguments.new_key,
+                  "Make a key, add its hash to --api-key-file, print the key, and end")
+      ->type_name("NAME");
+}
+
+}  // namespace
+
+void add_endpoint(CLI::App& app, Action& action) {
+  const auto arguments = std::make_shared<EndpointArguments>();
+  CLI::App* command =
+      app.add_subcommand("endpoint", "Serve models by an HTTP API like OpenAI's, with a chat page");
+  command
+      ->add_option("MODEL", arguments->models,
+                   "Run folder, Hugging Face folder or GGUF file; NAME=PATH names it")
+      ->type_name("[NAME=]PATH");
+  add_network_options(*command, *arguments);
+  add_engine_options(*command, *arguments);
+  add_json_option(*command, arguments->json);
+  command->footer(
+      "Routes: /v1/completions, /v1/chat/completions, /v1/models, /tokenize, /detokenize, "
+      "/health,\n"
+      "/metrics, and a chat page at /. SIGTERM and Ctrl-C finish what runs.\n\n"
+      "Examples:\n"
+      "  tutti endpoint runs/mine\n"
+      "  tutti endpoint small=runs/mine large=Llama-3.2-1B --weights int8 --port 8000\n"
+      "  tutti endpoint --api-key-file keys --add-api-key ann");
+  command->callback(
+      [arguments, &action] { action = [arguments] { return run_endpoint(*arguments); }; });
+}
+
+}  // namespace tutti::cli

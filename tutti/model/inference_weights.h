@@ -1,0 +1,63 @@
+// The parameters of a model as inference reads them: each in the type that is computed in, or, for
+// matrices that products read, packed to 8 or 4 bits (base/packed_weights.h). Parameters are packed
+// as they arrive, row by row, so that nothing else is ever whole in memory.
+//
+// Packed are the projections of blocks and experts, the head, and the token embeddings where the
+// head is tied to them; of these two the kind is int8 also where the others are int4, as every
+// logit and every token depends on them. Routers, norms, biases, positions, adapters and embeddings
+// that are only looked up keep the type that is computed in.
+//
+// The experts of a layer are packed one by one, each from a multiple of kPackedAlignment on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "tutti/base/dtype.h"
+#include "tutti/base/packed_weights.h"
+#include "tutti/engine/arena.h"
+#include "tutti/engine/stream.h"
+#include "tutti/model/parameters.h"
+#include "tutti/spec/model/config.h"
+#include "tutti/spec/model/params.h"
+
+namespace tutti::model {
+
+class InferenceWeights {
+ public:
+  // Zeros. compute: f32 or bf16; `pack`: of the packed matrices, none without.
+  InferenceWeights(const spec::ModelConfig& model, spec::ParamLayout layout, DType compute,
+                   std::optional<PackKind> pack);
+
+  // Elements [first, first + count) of a parameter, whole rows of it. Many are packed by several
+  // threads.
+  void set(const spec::PlacedParam& placed, int64_t first, int64_t count, const float* values);
+
+  const spec::ParamLayout& layout() const { return layout_; }
+  DType compute() const { return compute_; }
+  std::optional<PackKind> pack() const { return pack_; }
+  int64_t bytes() const { return arena_->bytes(); }
+
+  // Views, which these weights must outlive.
+  Parameters parameters() const;
+
+ private:
+  struct Slot {
+    int64_t offset = 0;                          // bytes in the arena
+    std::optional<engine::PackedMatrix> packed;  // of the first expert, or the whole matrix
+  };
+  const Slot& slot(const spec::PlacedParam& placed) const;
+  void set_rows(const Slot& to, int64_t first, int64_t count, int64_t columns, const float* values);
+  void* at(const Slot& slot) const { return static_cast<char*>(arena_->data()) + slot.offset; }
+
+  spec::ParamLayout layout_;
+  DType compute_;
+  std::optional<PackKind> pack_;
+  std::vector<Slot> slots_;  // in the order of layout_.params
+  std::unique_ptr<engine::Arena> arena_;
+};
+
+}  // namespace tutti::model

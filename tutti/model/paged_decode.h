@@ -1,0 +1,107 @@
+// Forward passes for inference against a cache of keys and values in pages: rows of any texts side
+// by side, each text at its own position and with its own pages.
+//
+// The rows of a pass are computed together, so every weight is read once. A row's results are the
+// same bits whatever the other rows of the pass, as long as there are at most engine::kFewRows;
+// with more, sums of products may round differently (engine/decode_ops.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tutti/engine/arena.h"
+#include "tutti/engine/stream.h"
+#include "tutti/model/bind.h"
+#include "tutti/spec/model/config.h"
+#include "tutti/spec/model/params.h"
+
+namespace tutti::model {
+
+struct DecoderSizes {
+  int64_t pages = 0;       // of the cache
+  int64_t page_rows = 0;   // positions of a page
+  int64_t rows = 0;        // most of a pass
+  int64_t logit_rows = 0;  // most of logits()
+};
+
+// All memory is allocated by the constructor.
+class PagedDecoder {
+ public:
+  // The weights that `parameters` shows must outlive the decoder.
+  PagedDecoder(const spec::ModelConfig& model, const Parameters& parameters, DType compute,
+               const DecoderSizes& sizes);
+
+  // Tokens that follow each other in one text, at positions past, past + 1, ... Page i holds
+  // positions i * page_rows and those after it; there are pages for all positions up to the last
+  // token. Of all before `past` keys and values are in the cache; those of the tokens are added.
+  struct Piece {
+    std::span<const int32_t> tokens;
+    int64_t past = 0;
+    std::span<const int32_t> pages;
+  };
+  // Rows are numbered through the pieces. At least one token; no position of a page twice.
+  void forward(engine::Stream& stream, std::span<const Piece> pieces);
+
+  // Logits [count, V] f32 of some rows of the last pass, in the order of `chosen`; until the next
+  // call. Once for a pass.
+  engine::Matrix logits(engine::Stream& stream, std::span<const int64_t> chosen);
+
+  const DecoderSizes& sizes() const { return sizes_; }
+
+  // Bytes of the cache for one position.
+  static int64_t cache_row_bytes(const spec::ModelConfig& model, DType compute);
+
+ private:
+  // A call of attention: texts of `queries` rows each.
+  struct Attention {
+    int64_t first = 0;  // row
+    int64_t texts = 0, queries = 0;
+    int64_t past = 0;                        // the longest
+    int64_t pages = 0;                       // of each text
+    int64_t first_text = 0, first_page = 0;  // in pasts_ and page_tables_
+  };
+  void plan_attention(std::span<const Piece> pieces);
+  void store_rows(size_t index, std::span<const Piece> pieces, int64_t query_width,
+                  int64_t kv_width);
+  void attend(engine::Stream& stream, size_t index);
+  void run_block(engine::Stream& stream, size_t index, std::span<const Piece> pieces, int64_t count,
+                 bool has_branch);
+
+  class Carver;
+  void carve_moe(Carver& carver, int64_t chunk);
+  MoeSaved moe_rows(int64_t count) const;
+
+  // The first `count` rows of a buffer.
+  static engine::Matrix rows(const engine::Matrix& buffer, int64_t count);
+
+  spec::ModelConfig model_;
+  DType compute_;
+  DecoderSizes sizes_;
+  std::vector<float> frequency_, window_frequency_;
+  Embedding embedding_;
+  std::vector<BlockLayer> blocks_;
+  NormLayer final_norm_;
+  LossLayer head_;
+
+  // Of the pass at hand.
+  std::vector<Attention> attentions_;
+  std::vector<int32_t> pasts_, page_tables_;
+
+  std::unique_ptr<engine::Arena> arena_;
+  std::vector<engine::Matrix> keys_, values_;  // per block [pages * page_rows, K*D] c
+  engine::Vector row_tokens_;                  // [rows] i32
+  engine::Vector row_positions_;               // [rows] i32
+  engine::Vector row_starts_;                  // [rows] i32: what rows see through the window
+  engine::Matrix residual_;                    // [rows, H] f32
+  engine::Matrix y_, branch_;                  // [rows, H] c
+  engine::Matrix qkv_, attention_;             // [rows, (A+2K)D], [rows, A*D] c
+  engine::Matrix lse_;                         // [rows, A] f32, with sinks
+  engine::Matrix pre_, act_;                   // [rows, F or 2F], [rows, F] c
+  MoeSaved moe_;                               // of a pass, where the model has experts
+  engine::Matrix logits_;                      // [logit_rows, padded V] f32
+  engine::Matrix low_rank_;                    // [rows, columns of adapters] c
+};
+
+}  // namespace tutti::model
