@@ -17,6 +17,8 @@
 namespace tutti::endpoint {
 namespace {
 
+constexpr int64_t kUsualCacheBytes = int64_t{4} << 30;  // as vLLM's on CPUs
+
 // The bounds of vLLM's histograms.
 std::vector<double> first_token_bounds() {
   return {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5,
@@ -66,7 +68,8 @@ int64_t pages_of(const LoadedModel& model, const EngineOptions& options) {
   const int64_t of_a_text = (model.context() + options.page_tokens - 1) / options.page_tokens;
   int64_t bytes = options.cache_bytes;
   if (bytes == 0) {
-    bytes = std::min(available_memory_bytes() / 2, options.max_sequences * of_a_text * page_bytes);
+    bytes = std::min({kUsualCacheBytes, available_memory_bytes() / 2,
+                      options.max_sequences * of_a_text * page_bytes});
   }
   const int64_t pages = bytes / page_bytes;
   if (pages < 2) {

@@ -53,8 +53,8 @@ struct GenerationOutput {
 };
 
 struct EngineOptions {
-  int64_t cache_bytes = 0;  // of keys and values; 0: half of the memory that is available, at most
-                            // what max_sequences texts of the model's context take
+  int64_t cache_bytes = 0;  // of keys and values; 0: 4 GiB, but at most half of the memory that is
+                            // available, and what max_sequences texts of the model's context take
   int64_t page_tokens = 16;
   int64_t max_sequences = 16;    // that run side by side
   int64_t max_waiting = 256;     // beyond: submit refuses

@@ -302,6 +302,7 @@ void add_bench(CLI::App& app, Action& action) {
   add_bench_pipeline(*group, action);
   add_bench_scaling(*group, action);
   add_bench_endpoint(*group, action);
+  add_bench_inference(*group, action);
 }
 
 }  // namespace tutti::cli

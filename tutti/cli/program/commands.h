@@ -54,6 +54,7 @@ void add_checkpoint_adapter(CLI::App& checkpoint, Action& action);
 void add_bench_collectives(CLI::App& bench, Action& action);
 void add_bench_pipeline(CLI::App& bench, Action& action);
 void add_bench_scaling(CLI::App& bench, Action& action);
+void add_bench_inference(CLI::App& bench, Action& action);
 void add_bench_all(CLI::App& bench, Action& action);
 void add_bench_endpoint(CLI::App& bench, Action& action);
 

@@ -106,7 +106,7 @@ TEST(AttentionDecode, ReadsPagesOfTextsOfDifferentLengths) {
   if (!on_cpu()) GTEST_SKIP() << "skipped: pages are the CPU's";
   for_each_isa_and_dtype([](DType dtype) {
     const int64_t a = 6, k = 2, d = 24, kv_cols = k * d;
-    for (const int64_t page_rows : {1, 5, 16, 64, 100}) {
+    for (const int64_t page_rows : {1, 16, 70}) {
       for (const int64_t queries : {1, 3}) {
         SCOPED_TRACE(fmt::format("pages of {} rows, {} queries", page_rows, queries));
         const std::vector<int32_t> pasts = {0, 130, 63, 7};
