@@ -5,7 +5,7 @@
 #   OpenSSL::Crypto  tutti::gloo  tutti::hwloc
 #   PkgConfig::hwy  PkgConfig::xxhash  PkgConfig::zstd  PkgConfig::icu  PkgConfig::pcre2
 #   PkgConfig::sentencepiece  PkgConfig::sqlite3  Threads::Threads
-#   PkgConfig::sodium
+#   PkgConfig::sodium  PkgConfig::curl  PkgConfig::pugixml
 #   PkgConfig::prometheus  (the core library: a registry and its text)
 #   tutti::beast  (Boost.Beast and Boost.Asio, headers only)
 #   tutti::openmp  OpenMP, or with TUTTI_OPENMP=OFF nothing (pragmas are then ignored and _OPENMP
@@ -59,6 +59,8 @@ tutti_find_package(yaml-cpp libyaml-cpp-dev)
 tutti_find_package(CLI11 libcli11-dev)
 tutti_find_package(ZLIB zlib1g-dev)
 tutti_find_package(OpenSSL libssl-dev)
+tutti_pkg_config(curl libcurl libcurl4-openssl-dev)
+tutti_pkg_config(pugixml pugixml libpugixml-dev)
 tutti_pkg_config(xxhash libxxhash libxxhash-dev)
 tutti_pkg_config(zstd libzstd libzstd-dev)
 tutti_pkg_config(icu icu-uc libicu-dev)

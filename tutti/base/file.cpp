@@ -1,6 +1,7 @@
 #include "tutti/base/file.h"
 
 #include "tutti/base/error.h"
+#include "tutti/base/object_store.h"
 
 namespace tutti {
 
@@ -16,6 +17,12 @@ void write_file_atomic(FileSystem& files, const std::string& path, std::string_v
     const auto stream = files.open_append(path);
     stream->append(bytes.data(), bytes.size());
     stream->close();
+    return;
+  }
+  if (object_store(files, path) != nullptr) {  // an object appears when it is closed
+    const auto file = files.create(path);
+    file->append(bytes.data(), bytes.size());
+    file->close();
     return;
   }
   const std::string temporary = path + ".tmp";
