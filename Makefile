@@ -33,7 +33,7 @@ RETRY ?=
 .NOTPARALLEL:
 .PHONY: help deps deps-build build debug demo test test-all test-changed tests-built test-quick \
 	test-rest test-full test-full-beside-build sanitizers-built asan-built tsan-built test-asan test-tsan bench \
-	cuda bundle bundle-cpu gpu-kit deb wheel gpu-check format format-check layers words links tidy check \
+	story cuda bundle bundle-cpu gpu-kit deb wheel gpu-check format format-check layers words links tidy check \
 	hooks install clean
 
 help: ## Show this list
@@ -55,6 +55,11 @@ debug: deps-build ## Build without optimisation: build/debug/tutti
 
 demo: build ## Train a small model on Tutti's own sources, in about two minutes
 	@tools/demo
+
+story: build ## Walk through everything on a real Slurm of four virtual nodes, as root: story/index.html
+	@tools/install_packages test
+	@tools/python_env
+	@.venv/bin/python3 tests/story/story.py --out story
 
 test: test-quick ## Run the quick tests: every folder, parity, ranks, a crash, a job, the page; 8 minutes
 	@tools/test_summary
