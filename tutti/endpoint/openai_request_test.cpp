@@ -187,7 +187,7 @@ TEST(OpenaiRequest, DamagedBodiesAreRefused) {
   uint64_t index = 0;
   const auto below = [&](size_t bound) { return random_u64(key, index++) % bound; };
   int refusals = 0;
-  for (int round = 0; round < 4000; ++round) {
+  for (int round = 0; round < 800; ++round) {
     std::string text = good;
     for (size_t edits = 1 + below(3); edits > 0; --edits) {
       const size_t at = below(text.size());
@@ -204,7 +204,7 @@ TEST(OpenaiRequest, DamagedBodiesAreRefused) {
       ++refusals;
     }
   }
-  EXPECT_GT(refusals, 2000);
+  EXPECT_GT(refusals, 400);
 }
 
 TEST(OpenaiRequest, VllmsTokenRoutes) {

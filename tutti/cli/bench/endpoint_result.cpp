@@ -134,9 +134,9 @@ std::string endpoint_result_text(const EndpointResult& result) {
       format_pairs(
           {{"requests", fmt::format("{} of {} succeeded in {}", totals.succeeded,
                                     result.requests.size(), format_seconds(result.seconds))},
-           {"throughput", fmt::format("{:.2f} requests/s, {}", per_second(result, totals.succeeded),
-                                      format_rate(per_second(result, totals.answer_tokens),
-                                                  "tokens/s generated"))},
+           {"throughput",
+            fmt::format("{:.2f} requests/s, {}", per_second(result, totals.succeeded),
+                        format_rate(per_second(result, totals.answer_tokens), "generated tokens"))},
            {"prompts", fmt::format("{} tokens, {} of them from the cache", totals.prompt_tokens,
                                    totals.cached_tokens)},
            {"goodput",
@@ -169,7 +169,7 @@ std::string endpoint_result_page(const EndpointResult& result, const std::string
        share(totals.succeeded) + " succeeded"},
       {"Goodput", fmt::format("{:.2f} requests/s", per_second(result, totals.good)),
        share(totals.good) + " within the targets"},
-      {"Generated", format_rate(per_second(result, totals.answer_tokens), "tokens/s"), ""}};
+      {"Generated", format_rate(per_second(result, totals.answer_tokens), "tokens"), ""}};
   if (!totals.latency.empty()) {
     page.tiles.push_back({"Latency", format_seconds(quantile(totals.latency, 0.5)),
                           "p99 " + format_seconds(quantile(totals.latency, 0.99))});
