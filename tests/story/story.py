@@ -21,8 +21,9 @@ import time
 
 SOURCE = os.environ.setdefault("TUTTI_SOURCE_DIR", os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..")))
 os.environ.setdefault("TUTTI_BINARY", os.path.join(SOURCE, "build", "release", "tutti"))
-for folder in ("ranks", "report", "serve"):
+for folder in ("ranks", "report", "serve", "endpoint"):
     sys.path.insert(0, os.path.join(SOURCE, "tests", folder))
+from endpoint_server import Endpoint  # noqa: E402
 import rank_runs  # noqa: E402
 import slurm_cluster  # noqa: E402
 from page_server import Server  # noqa: E402
@@ -223,7 +224,7 @@ def the_result(story):
 
 
 def the_model(story):
-    story.chapter("Where did this model come from, who approved it, and what can it do?", "Verified, approved, exported, asked")
+    story.chapter("Where did this model come from, who approved it, and what can it do?", "Verified, approved, exported, served, asked")
     assert story.run("checkpoint", "verify", "model")["intact"]
     assert "operator" in story.refused("checkpoint", "approve", "model", "--remark", "fit for use", user="ada", code=1)
     approved = story.run("checkpoint", "approve", "model", "--remark", "fit for use", user="olga")
@@ -243,7 +244,18 @@ def the_model(story):
         known = set(file.read().replace(".", " ").replace("\\n", " ").split())
     whole = answer.replace(".", " ").split()[1:-1]  # the first and the last may be cut
     assert sum(word in known for word in whole) >= 0.7 * len(whole), (answer, whole)
-    story.say(f"asked to continue {words[:40]!r} it writes {answer!r}: words of the language that it was taught")
+    story.chapters[-1]["lines"].append(("command", "$ tutti endpoint model --port 8000"))
+    endpoint = Endpoint(story.folder, os.path.join(story.folder, "model"))
+    try:
+        status, text, _ = endpoint.ask("POST", "/v1/completions", {
+            "model": "model", "prompt": words[:40], "max_tokens": 60, "temperature": 0})
+        served = json.loads(text)
+        assert status == 200 and served["usage"]["completion_tokens"] <= 60, served
+        assert served["choices"][0]["text"] == answer, (served, answer)
+    finally:
+        endpoint.process.terminate()
+        assert endpoint.process.wait(timeout=60) == 0
+    story.say(f"asked to continue {words[:40]!r} it writes {answer!r}: words of the language that it was taught; its HTTP endpoint answers the same")
 
 
 def the_books(story, jobs):
@@ -272,7 +284,7 @@ def the_page(story, out):
             token = story.users[name]["TUTTI_TOKEN"]
             status, text, _ = server.ask("GET", "/", cookie=server.log_in(token))
             assert status == 200 and ("measured" in text) == sees, (name, status)
-        story.say(f"tutti serve: olga sees jobs, nodes, budgets, incidents and the audit log; eve sees none of them")
+        story.say("tutti serve: olga sees jobs, nodes, budgets, incidents and the audit log; eve sees none of them")
         try:
             import browser
         except ImportError:

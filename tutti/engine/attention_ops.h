@@ -121,7 +121,7 @@ struct AttentionDecodeArgs {
   Vector starts = {};  // [B*queries] i32, optional: first row of each query's keys, non-decreasing
   Vector lse = {};     // [B*A*queries] f32, optional, CPU only
   Vector pasts = {};   // [B] i32, optional: per sequence, replaces `past`
-  Vector pages = {};   // [B, capacity / page_rows] i32, optional; keys and values then hold all pages
+  Vector pages = {};   // [B, capacity / page_rows] i32, optional: pages of keys and values
   int64_t page_rows = 0;
 };
 

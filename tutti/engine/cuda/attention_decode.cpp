@@ -11,8 +11,7 @@ void cuda_attention_decode(Stream& stream, const AttentionDecodeArgs& args) {
   const OpRecord what = describe(args);
   TUTTI_CHECK(args.softcap == 0 && !args.lse, "{}: softcap and lse are not supported on cuda",
               what.op);
-  TUTTI_CHECK(!args.pasts && !args.pages, "{}: pasts and pages are not supported on cuda",
-              what.op);
+  TUTTI_CHECK(!args.pasts && !args.pages, "{}: pasts and pages are not supported on cuda", what.op);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   attend(cuda, what.op, attend_of(args));
