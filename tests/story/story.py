@@ -304,7 +304,7 @@ def the_page(story, out):
         assert code == 0, log
 
 
-def tell(out, steps):
+def run_story(out, steps):
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cluster_folder:
         with slurm_cluster.Cluster(cluster_folder, SLURM) as cluster:
             story = Story(folder, dict(cluster.environment, MASTER_ADDR="127.0.0.1", TUTTI_MEMORY_ROOT=folder))
@@ -337,9 +337,9 @@ def main():
     out = arguments.parse_args().out
     if out:
         os.makedirs(out, exist_ok=True)
-        return rank_runs.main(lambda: tell(os.path.abspath(out), STEPS))
+        return rank_runs.main(lambda: run_story(os.path.abspath(out), STEPS))
     with tempfile.TemporaryDirectory() as folder:
-        return rank_runs.main(lambda: tell(folder, STEPS))
+        return rank_runs.main(lambda: run_story(folder, STEPS))
 
 
 if __name__ == "__main__":

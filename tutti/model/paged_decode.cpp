@@ -10,7 +10,7 @@
 namespace tutti::model {
 namespace {
 
-// In place: nothing is kept for a way back.
+// In place: nothing is kept for a backward pass.
 void norm_decoded(engine::Stream& stream, const AttentionLayer& layer, engine::Matrix qkv) {
   if (!layer.norms) return;
   const int64_t queries = layer.heads * layer.head_dim;
