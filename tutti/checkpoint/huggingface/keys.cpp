@@ -77,7 +77,7 @@ bool HfKeys::flag(const char* key, bool fallback) {
 std::string HfKeys::text(const char* key, const std::string& fallback) {
   const Json* value = find(key);
   if (value == nullptr) return fallback;
-  if (!value->is_string()) wrong_type(key, "a text");
+  if (!value->is_string()) wrong_type(key, "a string");
   return value->get<std::string>();
 }
 
