@@ -11,8 +11,8 @@ TUTTI := $(RELEASE)/tutti
 # The folders whose tests also run under sanitizers (their test program is <folder>_test).
 # Address and undefined: those that parse external bytes or compute addresses. Thread: those that start
 # threads (the engine's are OpenMP's, which the sanitizer does not understand).
-ASAN_FOLDERS := base spec chat data checkpoint engine model parallel train report mlperf comm control
-TSAN_FOLDERS := telemetry data checkpoint comm parallel
+ASAN_FOLDERS := base object spec chat data checkpoint engine model parallel train report mlperf comm control endpoint
+TSAN_FOLDERS := telemetry data checkpoint comm parallel endpoint
 
 # Build trees of one checkout share compiled objects.
 export CCACHE_BASEDIR := $(CURDIR)

@@ -39,7 +39,7 @@ run: {name: plain}
 data: {train: corpus}
 batch: {global: 4, micro: 4, sequence: 64}
 optimizer: {learning_rate: 1e-2}
-train: {steps: 60, seed: 1}
+train: {steps: 300, seed: 1}
 """)
     tutti(folder, "train", "tiny.yaml")
     plain = folder / "runs" / "plain"
