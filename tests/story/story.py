@@ -155,9 +155,9 @@ def the_plan(story, steps):
     return forecast
 
 
-def the_fault(story, cluster, forecast, steps):
+def the_fault(story, cluster, steps):
     story.chapter("What happens when a node dies at hour nine?", "A node is killed, a spare takes over")
-    job = story.run("submit", *production(steps), "--catalog", "catalog", "--run", "model", "--usd", f"{4 * forecast['usd']:.6f}", "--yes",
+    job = story.run("submit", *production(steps), "--catalog", "catalog", "--run", "model", "--usd", str(BUDGET_USD / 2), "--yes",
                     "--no-start", user="ada")["job"]
     wait_until(lambda: len(story.events("model", "step_done")) >= 150, "step 150", 600)
     nodes = story.run("show", str(job), shown=False)["launches"][-1]["nodes"]
@@ -316,7 +316,7 @@ def run_story(out, steps):
                 controller = subprocess.Popen([TUTTI, "controller", "run"], cwd=folder, stdout=log, stderr=log,
                                               env=story.environment)
             try:
-                ended, incident = the_fault(story, cluster, forecast, steps)
+                ended, incident = the_fault(story, cluster, steps)
                 the_target(story, ended, incident, forecast, steps)
                 measured = the_result(story)
                 the_model(story)
