@@ -12,7 +12,7 @@ TUTTI := $(RELEASE)/tutti
 # Address and undefined: those that parse external bytes or compute addresses. Thread: those that start
 # threads (the engine's are OpenMP's, which the sanitizer does not understand).
 ASAN_FOLDERS := base object spec chat data checkpoint engine model parallel train report mlperf comm control endpoint
-TSAN_FOLDERS := telemetry data checkpoint comm parallel endpoint
+TSAN_FOLDERS := telemetry data checkpoint comm parallel
 
 # Build trees of one checkout share compiled objects.
 export CCACHE_BASEDIR := $(CURDIR)
