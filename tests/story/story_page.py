@@ -43,7 +43,7 @@ def table(head, rows):
 
 
 def write_page(folder, chapters, seconds):
-    """FOLDER/index.html. A chapter's `pictures` are ("html", text) or ("file", name in FOLDER)."""
+    """FOLDER/index.html. A chapter's `pictures` are HTML."""
     parts = ['<!doctype html><html lang="en"><meta charset="utf-8"><title>Tutti: one story</title>',
              '<meta name="viewport" content="width=device-width">', f"<style>{STYLE}</style>",
              f"<h1>One story through the whole machine</h1><p>{len(chapters)} needs, {seconds:.0f} seconds, "
@@ -56,7 +56,6 @@ def write_page(folder, chapters, seconds):
         if commands:
             parts.append("<pre>" + html.escape("\n".join(commands)) + "</pre>")
         parts.append("<ul>" + "".join(f"<li>{html.escape(text)}</li>" for text in facts) + "</ul>")
-        for kind, picture in chapter["pictures"]:
-            parts.append(picture if kind == "html" else f'<p><img src="{html.escape(picture)}" alt=""></p>')
+        parts += chapter["pictures"]
     with open(os.path.join(folder, "index.html"), "w") as file:
         file.write("\n".join(parts) + "\n")
