@@ -207,7 +207,7 @@ def the_target(story, ended, incident, forecast, steps):
 
 def the_result(story):
     story.chapter("Is the result one that others can check?", "An MLPerf run, checked and scored")
-    job = story.run("submit", RECIPE, "--project", "vision", "train.steps=640", "--run", "measured", "--yes",
+    job = story.run("submit", RECIPE, "--project", "vision", "train.steps=640", "--run", "measured", "--name", "measured", "--yes",
                     "--no-start", user="ada")["job"]
     ended = story.wait_for_job(job, 900)
     assert ended["state"] == "COMPLETED", ended
