@@ -64,8 +64,10 @@ configure_file("${CMAKE_CURRENT_LIST_DIR}/tutti_test_paths.h.in"
 set(TUTTI_UNITY_SOURCES 12)
 
 # Replaces the sources in the list variable <list> by units that include up to TUTTI_UNITY_SOURCES of
-# them each. CMake's own UNITY_BUILD writes absolute paths into its units, which a compiler cache
-# shared between checkouts cannot match; these include by the path from the repository root.
+# them each. A unit holds files of one subfolder only: files that some builds add (cuda/) then never
+# share a unit, and its unnamed namespaces, with files they do not meet in the other builds.
+# CMake's own UNITY_BUILD writes absolute paths into its units, which a compiler cache shared between
+# checkouts cannot match; these include by the path from the repository root.
 function(tutti_unity_sources name list)
   if(NOT TUTTI_UNITY)
     return()
@@ -86,8 +88,11 @@ function(tutti_unity_sources name list)
   set(units)
   set(text "")
   set(count 0)
+  set(subfolder "")
   foreach(source IN LISTS merged ITEMS "")
-    if(count EQUAL TUTTI_UNITY_SOURCES OR (source STREQUAL "" AND count GREATER 0))
+    get_filename_component(next_subfolder "${source}" DIRECTORY)
+    if(count EQUAL TUTTI_UNITY_SOURCES OR
+       (count GREATER 0 AND (source STREQUAL "" OR NOT next_subfolder STREQUAL subfolder)))
       list(LENGTH units index)
       set(unit "${CMAKE_CURRENT_BINARY_DIR}/unity/${name}_${index}.cpp")
       file(CONFIGURE OUTPUT "${unit}" CONTENT "${text}" @ONLY)
@@ -95,6 +100,7 @@ function(tutti_unity_sources name list)
       set(text "")
       set(count 0)
     endif()
+    set(subfolder "${next_subfolder}")
     string(APPEND text "#include \"${folder}/${source}\"\n")
     math(EXPR count "${count} + 1")
   endforeach()
