@@ -46,8 +46,11 @@ void check_corpora(FileSystem& files, const spec::Recipe& recipe) {
     fail(ErrorKind::not_found, "data.prepare.source: no file '{}'; give the text file",
          prepare.source);
   }
-  const data::DatasetOptions options = {recipe.batch.sequence, data.packing,
-                                        recipe.model.vocabulary, recipe.train.seed};
+  const data::DatasetOptions options = {recipe.batch.sequence,
+                                        data.packing,
+                                        recipe.model.vocabulary,
+                                        recipe.train.seed,
+                                        {data.cache, data.cache_bytes}};
   data::Dataset(files, data.train, options, "data.train").check_trainable();
   if (!data.validation.empty()) {
     const data::Dataset validation(files, data.validation, options, "data.validation");

@@ -9,6 +9,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/json.h"
+#include "tutti/base/object_store.h"
 #include "tutti/data/corpus/corpus.h"
 
 namespace tutti::data {
@@ -66,11 +67,13 @@ class AppearingFile {
   AppearingFile(FileSystem& files, std::string path)
       : files_(files),
         path_(std::move(path)),
-        temporary_(fmt::format("{}.{:08x}.tmp", path_, std::random_device{}())),
+        in_store_(object_store(files, path_) != nullptr),
+        temporary_(in_store_ ? path_ : fmt::format("{}.{:08x}.tmp", path_, std::random_device{}())),
         file_(files.create(temporary_)) {}
   ~AppearingFile() {
     if (file_ == nullptr) return;
     file_.reset();
+    if (in_store_) return;  // an object that is not closed is not there
     try {
       files_.remove_file(temporary_);
     } catch (const Error&) {
@@ -84,14 +87,16 @@ class AppearingFile {
     file_->append(bytes.data(), bytes.size());
     file_->sync();
     file_->close();
-    files_.rename(temporary_, path_);
+    if (!in_store_) files_.rename(temporary_, path_);
     file_.reset();
     files_.sync_directory(parent_path(path_));
   }
 
  private:
   FileSystem& files_;
-  const std::string path_, temporary_;
+  const std::string path_;
+  const bool in_store_;  // of objects
+  const std::string temporary_;
   std::unique_ptr<WritableFile> file_;
 };
 
@@ -99,7 +104,14 @@ class AppearingFile {
 
 CorpusChecksums::CorpusChecksums(FileSystem& files, const CorpusPaths& paths, std::string_view bin,
                                  std::string_view idx)
-    : bin_path_(paths.bin), path_(paths.checksums), bin_(bin), file_(files.map(path_)) {
+    : CorpusChecksums(files, paths, static_cast<int64_t>(bin.size()), idx) {
+  bin_ = bin;
+  compared_ = std::vector<std::atomic<uint64_t>>(static_cast<size_t>(pieces_ + 63) / 64);
+}
+
+CorpusChecksums::CorpusChecksums(FileSystem& files, const CorpusPaths& paths, int64_t bin_bytes,
+                                 std::string_view idx)
+    : bin_path_(paths.bin), path_(paths.checksums), bin_bytes_(bin_bytes), file_(files.map(path_)) {
   const std::string_view bytes = file_->bytes();
   if (bytes.substr(0, sizeof kChecksumsMagic) !=
       std::string_view(kChecksumsMagic, sizeof kChecksumsMagic)) {
@@ -122,15 +134,16 @@ CorpusChecksums::CorpusChecksums(FileSystem& files, const CorpusPaths& paths, st
          path_);
   }
   const auto piece_bytes = number_at<uint32_t>(bytes, 12);
-  pieces_ = pieces_of(static_cast<int64_t>(bin.size()));
-  if (piece_bytes != kChecksumPieceBytes || number_at<uint64_t>(bytes, 16) != bin.size() ||
+  pieces_ = pieces_of(bin_bytes);
+  if (piece_bytes != kChecksumPieceBytes ||
+      number_at<uint64_t>(bytes, 16) != static_cast<uint64_t>(bin_bytes) ||
       number_at<uint64_t>(bytes, 24) != idx.size() ||
       hashes.size() != static_cast<size_t>(pieces_) * sizeof(uint64_t)) {
     fail(ErrorKind::corrupt,
          "'{}' is of another corpus: it describes {} bytes of '{}' and {} of '{}', which have {} "
          "and {}; {}",
          path_, number_at<uint64_t>(bytes, 16), paths.bin, number_at<uint64_t>(bytes, 24),
-         paths.idx, bin.size(), idx.size(), remedy(path_));
+         paths.idx, bin_bytes, idx.size(), remedy(path_));
   }
   if (hash_bytes(idx.data(), idx.size()) != number_at<uint64_t>(bytes, 32)) {
     fail(ErrorKind::corrupt,
@@ -138,7 +151,20 @@ CorpusChecksums::CorpusChecksums(FileSystem& files, const CorpusPaths& paths, st
          idx.size() - 1, path_, remedy(path_));
   }
   hashes_ = hashes.data();
-  compared_ = std::vector<std::atomic<uint64_t>>(static_cast<size_t>(pieces_ + 63) / 64);
+}
+
+int64_t CorpusChecksums::piece_bytes(int64_t index) const {
+  return std::min(kChecksumPieceBytes, bin_bytes_ - index * kChecksumPieceBytes);
+}
+
+uint64_t CorpusChecksums::hash() const {
+  return number_at<uint64_t>(file_->bytes(), kChecksummedBytes);
+}
+
+void CorpusChecksums::fail_damaged(int64_t index) const {
+  const int64_t first = index * kChecksumPieceBytes;
+  fail(ErrorKind::corrupt, "'{}' is damaged: its bytes {} to {} are not those recorded in '{}'; {}",
+       bin_path_, first, first + piece_bytes(index) - 1, path_, remedy(path_));
 }
 
 std::string_view CorpusChecksums::piece(int64_t index) const {
@@ -146,8 +172,7 @@ std::string_view CorpusChecksums::piece(int64_t index) const {
                      static_cast<size_t>(kChecksumPieceBytes));
 }
 
-bool CorpusChecksums::holds(int64_t index) const {
-  const std::string_view bytes = piece(index);
+bool CorpusChecksums::holds(int64_t index, std::string_view bytes) const {
   uint64_t recorded = 0;
   std::memcpy(&recorded, hashes_ + index * static_cast<int64_t>(sizeof recorded), sizeof recorded);
   return hash_bytes(bytes.data(), bytes.size()) == recorded;
@@ -159,12 +184,7 @@ void CorpusChecksums::check(int64_t begin, int64_t end) const {
     std::atomic<uint64_t>& word = compared_[static_cast<size_t>(i) / 64];
     const uint64_t bit = uint64_t{1} << (static_cast<uint64_t>(i) % 64);
     if ((word.load(std::memory_order_relaxed) & bit) != 0) continue;
-    if (!holds(i)) {
-      const int64_t first = i * kChecksumPieceBytes;
-      fail(ErrorKind::corrupt,
-           "'{}' is damaged: its bytes {} to {} are not those recorded in '{}'; {}", bin_path_,
-           first, first + static_cast<int64_t>(piece(i).size()) - 1, path_, remedy(path_));
-    }
+    if (!holds(i)) fail_damaged(i);
     word.fetch_or(bit, std::memory_order_relaxed);
   }
 }

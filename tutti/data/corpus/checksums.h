@@ -40,6 +40,16 @@ class CorpusChecksums {
   // PREFIX.checksums is damaged or of other files, or PREFIX.idx is not the recorded one.
   CorpusChecksums(FileSystem& files, const CorpusPaths& paths, std::string_view bin,
                   std::string_view idx);
+  // Of a .bin of so many bytes that come piece by piece: for holds() and fail_damaged() only.
+  CorpusChecksums(FileSystem& files, const CorpusPaths& paths, int64_t bin_bytes,
+                  std::string_view idx);
+
+  int64_t pieces() const { return pieces_; }
+  int64_t piece_bytes(int64_t index) const;
+  // Whether `bytes` are those recorded of piece `index`.
+  bool holds(int64_t index, std::string_view bytes) const;
+  [[noreturn]] void fail_damaged(int64_t index) const;
+  uint64_t hash() const;  // of all that is recorded of .bin: the same corpus has the same
 
   // Compares the pieces that hold bytes [begin, end) of .bin, each of them once in the life of this
   // object. Throws corrupt naming the file and the range of the first that differs.
@@ -53,10 +63,11 @@ class CorpusChecksums {
 
  private:
   std::string_view piece(int64_t index) const;
-  bool holds(int64_t index) const;
+  bool holds(int64_t index) const { return holds(index, piece(index)); }
 
   std::string bin_path_, path_;
   std::string_view bin_;
+  int64_t bin_bytes_ = 0;
   std::unique_ptr<MappedFile> file_;
   const char* hashes_ = nullptr;  // u64[pieces]
   int64_t pieces_ = 0;

@@ -38,18 +38,55 @@ Corpus::Corpus(FileSystem& files, const std::string& prefix, const CorpusOptions
   require_corpus(files, prefix);
   const CorpusPaths paths = corpus_paths(prefix);
   idx_ = files.map(paths.idx);
-  bin_ = files.map(paths.bin);
+  ObjectStore* store = options.by_pieces ? object_store(files, prefix) : nullptr;
+  if (store != nullptr) {
+    bin_size_bytes_ = files.size_bytes(paths.bin);
+  } else {
+    bin_ = files.map(paths.bin);
+    bin_size_bytes_ = static_cast<int64_t>(bin_->bytes().size());
+  }
   read_header();
   tokens_ = check_sequences();
   check_documents();
   if (tokens_ == 0) {
     fail(ErrorKind::corrupt, "corpus '{}' is empty: '{}' holds no tokens", prefix, paths.bin);
   }
+  if (store != nullptr) {
+    open_pieces(files, *store, options.cache);
+    return;
+  }
   if (options.checksums && files.exists(paths.checksums)) {
     checksums_ =
         std::make_unique<const CorpusChecksums>(files, paths, bin_->bytes(), idx_->bytes());
   }
 }
+
+void Corpus::open_pieces(FileSystem& files, ObjectStore& store, const CacheOptions& options) {
+  const CorpusPaths paths = corpus_paths(prefix_);
+  if (!files.exists(paths.checksums)) {
+    fail(
+        ErrorKind::not_found,
+        "corpus '{}' has no checksums, which a corpus in an object store is read by: a run records "
+        "'{}' where it may write there; or prepare the corpus again",
+        prefix_, paths.checksums);
+  }
+  checksums_ =
+      std::make_unique<const CorpusChecksums>(files, paths, bin_size_bytes_, idx_->bytes());
+  CacheOptions cache = options;
+  if (cache.folder.empty()) {
+    cache.folder = join_path(parent_path(store.spool_folder()), "corpus-pieces");
+  }
+  pieces_ = std::make_unique<PieceCache>(store.open_ranged(paths.bin), *checksums_, cache,
+                                         base_name(prefix_));
+}
+
+std::string_view Corpus::bin_bytes() const {
+  if (bin_ != nullptr) return bin_->bytes();
+  fail(ErrorKind::unsupported, "'{}' is read by pieces: its bytes are not all at hand",
+       corpus_paths(prefix_).bin);
+}
+
+int64_t Corpus::fetched_bytes() const { return pieces_ ? pieces_->fetched_bytes() : 0; }
 
 void Corpus::read_header() {
   const std::string path = corpus_paths(prefix_).idx;
@@ -108,7 +145,7 @@ void Corpus::read_header() {
 
 int64_t Corpus::check_sequences() const {
   const CorpusPaths paths = corpus_paths(prefix_);
-  const auto bin_bytes = static_cast<int64_t>(bin_->bytes().size());
+  const int64_t bin_bytes = bin_size_bytes_;
   int64_t expected = 0;
   for (int64_t s = 0; s < sequences_; ++s) {
     const auto length = load<int32_t>(lengths_, s);
@@ -185,8 +222,16 @@ void Corpus::read(int64_t first, int64_t count, int32_t* out) const {
   TUTTI_CHECK(first >= 0 && count >= 0 && count <= tokens_ - first,
               "tokens [{}, {} + {}) of {} in corpus {}", first, first, count, tokens_, prefix_);
   const int64_t width = dtype_bytes(dtype_);
-  if (checksums_) checksums_->check(first * width, (first + count) * width);
-  const char* bytes = bin_->bytes().data() + first * width;
+  std::string fetched;
+  const char* bytes = nullptr;
+  if (pieces_) {
+    fetched.resize(static_cast<size_t>(count * width));
+    pieces_->read(first * width, (first + count) * width, fetched.data());
+    bytes = fetched.data();
+  } else {
+    if (checksums_) checksums_->check(first * width, (first + count) * width);
+    bytes = bin_->bytes().data() + first * width;
+  }
   switch (dtype_) {
     case DType::u8: return copy_tokens<uint8_t>(bytes, count, out);
     case DType::i8: return copy_tokens<int8_t>(bytes, count, out);
@@ -207,6 +252,7 @@ void Corpus::read(int64_t first, int64_t count, int32_t* out) const {
 
 void Corpus::will_need(int64_t first, int64_t count) const {
   const int64_t width = dtype_bytes(dtype_);
+  if (pieces_) return pieces_->will_need(first * width, (first + count) * width);
   bin_->will_need(static_cast<size_t>(first * width), static_cast<size_t>(count * width));
 }
 

@@ -8,7 +8,10 @@
 //              document indices, or no tokens at all
 //   unsupported  another version of the format, or elements that are not integers
 // Where PREFIX.checksums is there, read() compares the tokens with it before it hands them out.
-// All methods are const and may be called from any number of threads.
+//
+// A corpus in an object store is fetched whole, unless it is opened by pieces: then the index is,
+// and tokens as they are read (piece_cache.h). That needs the checksums. All methods are const and
+// may be called from any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +22,14 @@
 #include "tutti/base/dtype.h"
 #include "tutti/base/file.h"
 #include "tutti/data/corpus/checksums.h"
+#include "tutti/data/corpus/piece_cache.h"
 
 namespace tutti::data {
 
 struct CorpusOptions {
   bool checksums = true;  // false: PREFIX.checksums is ignored
+  bool by_pieces = false;
+  CacheOptions cache = {};
 };
 
 class Corpus {
@@ -55,19 +61,24 @@ class Corpus {
   void read(int64_t first, int64_t count, int32_t* out) const;
 
   // The bytes of .bin and .idx as stored; nothing is compared.
-  std::string_view bin_bytes() const { return bin_->bytes(); }
+  std::string_view bin_bytes() const;  // unsupported by pieces
   std::string_view idx_bytes() const { return idx_->bytes(); }
   // Hint that tokens [first, first + count) are read soon.
   void will_need(int64_t first, int64_t count) const;
+  bool by_pieces() const { return pieces_ != nullptr; }
+  int64_t fetched_bytes() const;  // of tokens, from an object store
 
  private:
+  void open_pieces(FileSystem& files, ObjectStore& store, const CacheOptions& options);
   void read_header();
   int64_t check_sequences() const;  // returns the number of tokens
   void check_documents() const;
 
   std::string prefix_;
-  std::unique_ptr<MappedFile> bin_, idx_;
+  std::unique_ptr<MappedFile> bin_, idx_;  // bin_ is null by pieces
+  int64_t bin_size_bytes_ = 0;
   std::unique_ptr<const CorpusChecksums> checksums_;  // or null
+  std::unique_ptr<PieceCache> pieces_;                // or null
   DType dtype_ = DType::u16;
   int64_t tokens_ = 0;
   int64_t sequences_ = 0;

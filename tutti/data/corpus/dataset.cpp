@@ -52,7 +52,10 @@ Dataset::Member Dataset::open(FileSystem& files, const std::string& prefix, uint
   const int64_t T = options_.sequence;
   Member member;
   member.seed = seed;
-  member.corpus = std::make_shared<const Corpus>(files, prefix);
+  CorpusOptions how;
+  how.by_pieces = true;
+  how.cache = options_.cache;
+  member.corpus = std::make_shared<const Corpus>(files, prefix, how);
   member.mask = open_loss_mask(files, *member.corpus);
   const Corpus& corpus = *member.corpus;
   if (packed()) {
@@ -155,19 +158,65 @@ SampleFacts Dataset::evaluation_sample(int64_t sample, int64_t limit,
     pad(0, rows);
     return {};
   }
-  BlendPosition position{0, sample};
-  if (limit > 0) {
-    position = blend_.position(sample);
-  } else {
-    while (position.index >= members_[static_cast<size_t>(position.corpus)].windows) {
-      position.index -= members_[static_cast<size_t>(position.corpus++)].windows;
-    }
-  }
+  const BlendPosition position = evaluation_position(sample, limit);
   const Member& member = members_[static_cast<size_t>(position.corpus)];
   if (packed()) return read_packed(member, position.index, rows);
   const int64_t first = position.index * options_.sequence;
   return read_stream(member, first,
                      std::min(options_.sequence, member.corpus->tokens() - 1 - first), rows);
+}
+
+BlendPosition Dataset::evaluation_position(int64_t sample, int64_t limit) const {
+  if (limit > 0) return blend_.position(sample);
+  BlendPosition position{0, sample};
+  while (position.index >= members_[static_cast<size_t>(position.corpus)].windows) {
+    position.index -= members_[static_cast<size_t>(position.corpus++)].windows;
+  }
+  return position;
+}
+
+bool Dataset::by_pieces() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const Member& member) { return member.corpus->by_pieces(); });
+}
+
+int64_t Dataset::fetched_bytes() const {
+  int64_t bytes = 0;
+  for (const Member& member : members_) bytes += member.corpus->fetched_bytes();
+  return bytes;
+}
+
+void Dataset::training_sample_needed(int64_t sample) const {
+  const BlendPosition position = blend_.position(sample);
+  const Member& member = members_[static_cast<size_t>(position.corpus)];
+  if (!member.corpus->by_pieces()) return;
+  if (packed()) {
+    return window_needed(member, shuffled_window(member.seed, position.index, member.windows));
+  }
+  stream_needed(member, member.plan.window_of(position.index).first, options_.sequence);
+}
+
+void Dataset::evaluation_sample_needed(int64_t sample, int64_t limit) const {
+  if (sample >= evaluation_samples(limit)) return;
+  const BlendPosition position = evaluation_position(sample, limit);
+  const Member& member = members_[static_cast<size_t>(position.corpus)];
+  if (!member.corpus->by_pieces()) return;
+  if (packed()) return window_needed(member, position.index);
+  stream_needed(member, position.index * options_.sequence, options_.sequence);
+}
+
+void Dataset::stream_needed(const Member& member, int64_t first, int64_t count) const {
+  member.corpus->will_need(first, std::min(count + 1, member.corpus->tokens() - first));
+}
+
+void Dataset::window_needed(const Member& member, int64_t window) const {
+  for (int64_t i = 0; i < member.packed->pieces(window); ++i) {
+    const Piece piece = member.packed->piece(window, i);
+    const Corpus::TokenRange document = member.corpus->document_range(piece.document);
+    const int64_t skipped = piece.part * options_.sequence;
+    stream_needed(member, document.first + skipped,
+                  std::min(options_.sequence, document.count - 1 - skipped));
+  }
 }
 
 // Tokens [first, first + count) of the stream and the ones after them.

@@ -41,8 +41,9 @@ inline constexpr int32_t kIgnoredTarget = -1;
 struct DatasetOptions {
   int64_t sequence = 1;  // T
   spec::Packing packing = spec::Packing::none;
-  int64_t vocabulary = 0;  // ids must be below it (else corrupt); 0: unchecked
-  uint64_t seed = 0;       // of the training order
+  int64_t vocabulary = 0;   // ids must be below it (else corrupt); 0: unchecked
+  uint64_t seed = 0;        // of the training order
+  CacheOptions cache = {};  // of corpora in an object store, which are read by pieces
 };
 
 // Where one sample is written: T elements each; positions and starts when packed, else null.
@@ -84,6 +85,12 @@ class Dataset {
   // Training needs a whole window of every corpus. Throws usage, naming the corpus.
   void check_trainable() const;
   SampleFacts training_sample(int64_t sample, const SampleRows& rows) const;
+  // Hints that the sample is read soon; for corpora by pieces only.
+  void training_sample_needed(int64_t sample) const;
+  void evaluation_sample_needed(int64_t sample, int64_t limit) const;
+  bool by_pieces() const;         // of at least one corpus
+  int64_t fetched_bytes() const;  // of tokens, from an object store
+
   int64_t epoch(int64_t sample) const;  // of the corpus that the sample belongs to
 
   // Samples of one evaluation; limit 0: all.
@@ -101,6 +108,9 @@ class Dataset {
     int64_t windows = 0;  // of an evaluation
   };
 
+  void stream_needed(const Member& member, int64_t first, int64_t count) const;
+  void window_needed(const Member& member, int64_t window) const;
+  BlendPosition evaluation_position(int64_t sample, int64_t limit) const;
   Member open(FileSystem& files, const std::string& prefix, uint64_t seed) const;
   SampleFacts read_stream(const Member& member, int64_t first, int64_t count,
                           const SampleRows& rows) const;

@@ -6,6 +6,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
+#include "tutti/base/object_store.h"
 
 namespace tutti::data {
 namespace {
@@ -57,7 +58,13 @@ CorpusWriter::CorpusWriter(FileSystem& files, const std::string& prefix, DType d
       dtype_(dtype),
       max_sequence_tokens_(max_sequence_tokens),
       durable_(durable),
-      bin_(files.create(bin_temporary_)) {
+      in_store_(object_store(files, prefix) != nullptr) {
+  if (in_store_) {
+    bin_temporary_ = paths_.bin;
+    idx_temporary_ = paths_.idx;
+    checksums_temporary_ = paths_.checksums;
+  }
+  bin_ = files.create(bin_temporary_);
   TUTTI_CHECK(dtype == DType::u16 || dtype == DType::i32, "tokens are stored as u16 or i32, not {}",
               dtype_name(dtype));
   TUTTI_CHECK(max_sequence_tokens >= 1 && max_sequence_tokens <= kMaxSequenceTokens,
@@ -66,7 +73,7 @@ CorpusWriter::CorpusWriter(FileSystem& files, const std::string& prefix, DType d
 }
 
 CorpusWriter::~CorpusWriter() {
-  if (committed_) return;
+  if (committed_ || in_store_) return;  // an upload that is not closed leaves nothing
   bin_.reset();
   remove_quietly(files_, bin_temporary_);
   remove_quietly(files_, idx_temporary_);
@@ -119,7 +126,7 @@ CorpusSummary CorpusWriter::finish() {
   if (document_open_) end_document();
   flush();
   if (durable_) bin_->sync();
-  bin_->close();
+  if (!in_store_) bin_->close();
   write_index();
   finished_ = true;
   summary_.documents = static_cast<int64_t>(documents_.size()) - 1;
@@ -130,11 +137,11 @@ CorpusSummary CorpusWriter::finish() {
 }
 
 void CorpusWriter::write_index() {
-  const auto file = files_.create(idx_temporary_);
+  idx_ = files_.create(idx_temporary_);
   Hasher hasher;
   int64_t idx_bytes = 0;
   const auto emit = [&](const void* data, size_t bytes) {
-    file->append(data, bytes);
+    idx_->append(data, bytes);
     hasher.update(data, bytes);
     idx_bytes += static_cast<int64_t>(bytes);
   };
@@ -157,21 +164,28 @@ void CorpusWriter::write_index() {
   }
   emit(out.data(), out.size());
   emit(documents_.data(), documents_.size() * sizeof documents_[0]);
-  if (durable_) file->sync();
-  file->close();
+  if (durable_) idx_->sync();
+  if (!in_store_) idx_->close();
   if (durable_) write_checksums(idx_bytes, hasher.digest());
 }
 
 void CorpusWriter::write_checksums(int64_t idx_bytes, uint64_t idx_xxh3) {
   const std::string bytes = checksums_.finish(idx_bytes, idx_xxh3);
-  const auto file = files_.create(checksums_temporary_);
-  file->append(bytes.data(), bytes.size());
-  file->sync();
-  file->close();
+  checksums_file_ = files_.create(checksums_temporary_);
+  checksums_file_->append(bytes.data(), bytes.size());
+  checksums_file_->sync();
+  if (!in_store_) checksums_file_->close();
 }
 
 void CorpusWriter::commit() {
   TUTTI_CHECK(finished_ && !committed_, "commit of {} follows finish, once", paths_.bin);
+  if (in_store_) {
+    if (checksums_file_) checksums_file_->close();
+    bin_->close();
+    idx_->close();  // last, as below
+    committed_ = true;
+    return;
+  }
   // Before the index, without which there is no corpus: no reader sees those of another one.
   if (durable_) {
     files_.rename(checksums_temporary_, paths_.checksums);

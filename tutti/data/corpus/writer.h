@@ -7,7 +7,8 @@
 //
 // All are written as PREFIX.*.tmp, made durable by finish() and renamed by commit(), the
 // index last: a corpus with an index is complete. Without commit() the destructor removes the
-// temporary files. One sequence per document, more only when a document is longer than
+// temporary files. In an object store there are no temporary files: commit() closes the uploads, in
+// the same order. One sequence per document, more only when a document is longer than
 // max_sequence_tokens. A corpus that need not outlive this process is not `durable`: nothing is
 // synced, and it gets no checksums. Memory: 4 bytes per sequence, 8 per document and per piece of
 // checksums, plus one buffer.
@@ -68,7 +69,8 @@ class CorpusWriter {
   DType dtype_;
   int64_t max_sequence_tokens_;
   bool durable_;
-  std::unique_ptr<WritableFile> bin_;
+  bool in_store_;  // of objects
+  std::unique_ptr<WritableFile> bin_, idx_, checksums_file_;
   std::vector<char> buffer_;
   std::vector<char> packed_;
   Hasher hasher_;

@@ -14,6 +14,10 @@
 namespace tutti::data {
 namespace {
 
+// Samples that are announced to a corpus in an object store before they are read: at 50 ms for each
+// of 16 requests at a time they arrive within two seconds.
+constexpr int64_t kAnnouncedSamples = 512;
+
 // What a micro-batch reads; `k` counts micro-batches from the start of the run or the set.
 struct Source {
   std::shared_ptr<const Dataset> dataset;
@@ -53,19 +57,31 @@ SampleRows rows_of(Slot& slot, int64_t first) {
   return rows;
 }
 
+int64_t first_sample_of(const Source& source, int64_t k) {
+  const int64_t pass = k / source.batches_per_pass;
+  const int64_t within = k % source.batches_per_pass;
+  return source.training ? pass * source.global_batch + source.slice_first + within * source.rows
+                         : (within * source.parts + source.part) * source.rows;
+}
+
+// Announces the samples of micro-batch k.
+void announce_needs(const Source& source, int64_t k) {
+  const int64_t first = first_sample_of(source, k);
+  for (int64_t sample = first; sample < first + source.rows; ++sample) {
+    if (source.training) {
+      source.dataset->training_sample_needed(sample);
+    } else {
+      source.dataset->evaluation_sample_needed(sample, source.max_samples);
+    }
+  }
+}
+
 void fill_slot(const Source& source, int64_t k, Slot& slot) {
   const Dataset& dataset = *source.dataset;
   Batch& batch = slot.batch;
-  const int64_t pass = k / source.batches_per_pass;
-  const int64_t within = k % source.batches_per_pass;
   batch.facts = {};
-  if (source.training) {
-    batch.first_sample = pass * source.global_batch + source.slice_first + within * source.rows;
-    batch.epoch = dataset.epoch(batch.first_sample);
-  } else {
-    batch.first_sample = (within * source.parts + source.part) * source.rows;
-    batch.epoch = pass;
-  }
+  batch.first_sample = first_sample_of(source, k);
+  batch.epoch = source.training ? dataset.epoch(batch.first_sample) : k / source.batches_per_pass;
   for (int64_t row = 0; row < source.rows; ++row) {
     const int64_t sample = batch.first_sample + row;
     const SampleRows rows = rows_of(slot, row * dataset.sequence());
@@ -85,6 +101,7 @@ struct Loader::State {
   std::condition_variable filled_changed, taken_changed;
   int64_t filled = 0;      // micro-batches [.., filled) are ready
   int64_t taken = 0;       // micro-batches [.., taken) were handed out
+  int64_t announced = 0;   // micro-batches [.., announced) were announced
   int64_t generation = 0;  // counts seeks: what was begun before one is dropped
   bool stop = false;
   std::exception_ptr error;
@@ -95,7 +112,7 @@ struct Loader::State {
     TUTTI_CHECK(slot_count >= 2, "a loader has {} slots; at least 2 are needed", slot_count);
     slots.resize(static_cast<size_t>(slot_count));
     for (Slot& slot : slots) allocate(source, slot);
-    filled = taken = start;
+    filled = taken = announced = start;
     thread = std::thread([this] { run(); });
   }
 
@@ -112,6 +129,17 @@ struct Loader::State {
     return !error && filled - taken < static_cast<int64_t>(slots.size()) - 1;
   }
 
+  // By the thread alone: of an evaluation no more than the pass.
+  void announce_ahead(int64_t k) {
+    if (announced > k + kAnnouncedSamples) announced = k;  // a seek went back
+    int64_t end = k + std::max<int64_t>(1, kAnnouncedSamples / source.rows);
+    if (!source.training)
+      end = std::min(end, (k / source.batches_per_pass + 1) * source.batches_per_pass);
+    for (announced = std::max(announced, k); announced < end; ++announced) {
+      announce_needs(source, announced);
+    }
+  }
+
   void run() {
     std::unique_lock lock(mutex);
     for (;;) {
@@ -123,6 +151,7 @@ struct Loader::State {
       lock.unlock();
       std::exception_ptr caught;
       try {
+        if (source.dataset->by_pieces()) announce_ahead(k);
         fill_slot(source, k, slot);
       } catch (...) {
         caught = std::current_exception();

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <random>
 #include <thread>
 #include <utility>
 
 #include "tutti/base/check.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/base/object_store.h"
 #include "tutti/base/text.h"
 #include "tutti/data/corpus/corpus.h"
 #include "tutti/data/corpus/format.h"
@@ -274,6 +276,16 @@ void remove_old(FileSystem& files, const PrepareOptions& options) {
   files.sync_directory(parent_path(options.prefix));
 }
 
+// Of the corpus that is then divided: beside the result, or on this machine where that is in an
+// object store.
+std::string whole_prefix(FileSystem& files, const std::string& prefix) {
+  ObjectStore* store = object_store(files, prefix);
+  if (store == nullptr) return prefix + ".whole";
+  const std::string folder = store->spool_folder();
+  files.create_directories(folder);
+  return join_path(folder, fmt::format("{:08x}.whole", std::random_device{}()));
+}
+
 void commit(FileSystem& files, const PrepareOptions& options, const Tokenizer& tokenizer,
             const PrepareResult& result, const Lineage& lineage, std::vector<CorpusPart>& parts) {
   const bool replaces = options.overwrite || is_pending(files, options);
@@ -372,7 +384,7 @@ PrepareResult prepare(FileSystem& files, const PrepareOptions& given) {
   for (CorpusPart& part : parts) part.counts.resize(options.sources.size());
   Lineage lineage(sources);
   if (split == SplitMethod::tail) {
-    const TemporaryCorpus whole(files, options.prefix + ".whole");
+    const TemporaryCorpus whole(files, whole_prefix(files, options.prefix));
     std::vector<CorpusPart> undivided(1);
     undivided[0].counts.resize(options.sources.size());
     undivided[0].writer = std::make_unique<CorpusWriter>(files, whole.prefix(), dtype,

@@ -56,6 +56,10 @@ void data_keys(Visitor& v, R& recipe) {
         inner.text("folder", data.prepare.folder, "of the corpora; empty: the user's cache");
       },
       "text to make the corpora from, where train names none");
+  v.when(!data.cache.empty());
+  v.text("cache", data.cache, "folder for pieces of corpora from s3://; empty: the user's cache");
+  v.when(data.cache_bytes != kDefaultCacheBytes);
+  v.count("cache_bytes", data.cache_bytes, {1}, "most that this folder holds");
 }
 
 template <typename Visitor, typename R>

@@ -98,12 +98,18 @@ struct PrepareConfig {
   bool enabled() const { return !source.empty(); }
 };
 
+inline constexpr int64_t kDefaultCacheBytes = int64_t{16} << 30;
+
 struct DataConfig {
   bool operator==(const DataConfig&) const = default;
   CorpusBlend train;
   CorpusBlend validation;  // empty: no evaluation
   Packing packing = Packing::none;
   PrepareConfig prepare = {};
+  // Where pieces of corpora from an object store are kept, and how many bytes of them at most;
+  // empty: the user's cache. Does not change which tokens are read.
+  std::string cache = {};
+  int64_t cache_bytes = kDefaultCacheBytes;
 };
 
 struct BatchConfig {

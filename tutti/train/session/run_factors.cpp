@@ -249,6 +249,7 @@ bool free_of_arithmetic(const std::string& key) {
     return true;
   }
   if (starts_with(key, "data.prepare.")) return true;  // what came of it is data.train
+  if (key == "data.cache" || key == "data.cache_bytes") return true;
   if (key == "checkpoint.initialize_from") return false;
   for (const char* section :
        {"checkpoint.", "evaluate.", "run.", "recompute.", "offload.", "telemetry.", "mlperf."}) {

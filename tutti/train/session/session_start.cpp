@@ -22,7 +22,11 @@ namespace tutti::train {
 namespace {
 
 data::DatasetOptions dataset_options(const spec::Recipe& recipe) {
-  return {recipe.batch.sequence, recipe.data.packing, recipe.model.vocabulary, recipe.train.seed};
+  return {recipe.batch.sequence,
+          recipe.data.packing,
+          recipe.model.vocabulary,
+          recipe.train.seed,
+          {recipe.data.cache, recipe.data.cache_bytes}};
 }
 
 }  // namespace

@@ -56,8 +56,11 @@ RunEvaluation evaluate_run(FileSystem& files, const LoadedRun& run, const spec::
   const spec::Recipe& recipe = run.recipe;
   data::EvalLoaderOptions options;
   options.rows = recipe.batch.micro;
-  const data::DatasetOptions dataset = {recipe.batch.sequence, recipe.data.packing,
-                                        recipe.model.vocabulary, recipe.train.seed};
+  const data::DatasetOptions dataset = {recipe.batch.sequence,
+                                        recipe.data.packing,
+                                        recipe.model.vocabulary,
+                                        recipe.train.seed,
+                                        {recipe.data.cache, recipe.data.cache_bytes}};
   data::Loader loader(std::make_shared<const data::Dataset>(files, blend, dataset), options);
   Evaluator evaluator(recipe, run.master.data());
 
