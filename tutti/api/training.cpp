@@ -10,6 +10,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/file.h"
 #include "tutti/checkpoint/store/reader.h"
+#include "tutti/object/file_system.h"
 #include "tutti/spec/recipe/recipe.h"
 #include "tutti/telemetry/sink.h"
 #include "tutti/telemetry/sinks/jsonl.h"
@@ -48,10 +49,9 @@ std::string presets_folder(FileSystem& files) {
   return presets;
 }
 
-std::optional<checkpoint::CheckpointInfo> newest(FileSystem& files, const std::string& run_folder) {
+std::optional<checkpoint::CheckpointInfo> newest(FileSystem& files, const std::string& home) {
   std::optional<checkpoint::CheckpointInfo> out;
-  for (const auto& saved :
-       checkpoint::list_checkpoints(files, train::checkpoints_path(run_folder))) {
+  for (const auto& saved : checkpoint::list_checkpoints(files, train::checkpoints_path(home))) {
     if (saved.valid) out = saved;
   }
   return out;
@@ -89,15 +89,16 @@ Training::Training(const std::string& recipe, const std::vector<std::string>& ov
                    const std::string& run_folder)
     : state_(std::make_unique<State>()) {
   translated([&] {
-    FileSystem& files = posix_file_system();
+    FileSystem& files = object::file_system();
     state_->run_folder = run_folder;
     state_->recipe =
         spec::parse_recipe(read_file(files, recipe), recipe, overrides, presets_folder(files));
     spec::check_executable(state_->recipe);
     if (state_->recipe.run.name.empty()) state_->recipe.run.name = base_name(run_folder);
-    const auto saved = newest(files, run_folder);
+    const std::string home = train::home_of(state_->recipe, run_folder);
+    const auto saved = newest(files, home);
     if (!saved) return;
-    const auto recorded = train::saved_recipe(files, run_folder);
+    const auto recorded = train::saved_recipe(files, home);
     train::check_resumable(
         recorded ? spec::parse_recipe(recorded->yaml, recorded->path, {}, presets_folder(files))
                  : train::load_recipe(files, run_folder),
@@ -114,7 +115,7 @@ TrainingResult Training::train(int64_t steps,
                                const std::function<void(const TrainingStep&)>& observe) {
   return translated([&] {
     if (steps < 1) fail(ErrorKind::usage, "train: {} steps; write a number from 1", steps);
-    FileSystem& files = posix_file_system();
+    FileSystem& files = object::file_system();
     train::SessionOptions options;
     options.run_folder = state_->run_folder;
     options.measure_peak = false;
@@ -138,7 +139,8 @@ TrainingResult Training::train(int64_t steps,
         summary.validation_loss.value_or(std::numeric_limits<double>::quiet_NaN());
     result.finished = summary.outcome == train::Outcome::target_reached ||
                       summary.outcome == train::Outcome::steps_done;
-    if (const auto saved = newest(files, state_->run_folder)) result.checkpoint = saved->path;
+    if (const auto saved = newest(files, train::home_of(state_->recipe, state_->run_folder)))
+      result.checkpoint = saved->path;
     return result;
   });
 }

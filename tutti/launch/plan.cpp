@@ -8,6 +8,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/json.h"
 #include "tutti/base/message.h"
+#include "tutti/base/object_store.h"
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
 #include "tutti/checkpoint/store/reader.h"
@@ -93,7 +94,7 @@ void check_recipe_file(FileSystem& files, const TrainArguments& arguments) {
 // The recipe is that of the run's checkpoints, wherever it comes from.
 void check_same_run(FileSystem& files, const TrainPlan& plan, bool is_run, bool force) {
   const std::string stored = train::recipe_path(plan.run_folder);
-  const auto saved = train::saved_recipe(files, plan.run_folder);
+  const auto saved = train::saved_recipe(files, train::home_of(plan.recipe, plan.run_folder));
   if (!saved) {
     if (!files.exists(stored)) return;
     train::check_resumable(read_recipe(files, stored, {}), plan.recipe, plan.run_folder);
@@ -135,6 +136,12 @@ TrainPlan make_train_plan(FileSystem& files, const TrainArguments& arguments, in
   } else {
     plan.run_folder = arguments.run.empty() ? default_run_folder(plan.recipe, path) : arguments.run;
   }
+  if (object_store(files, plan.run_folder) != nullptr) {
+    fail(ErrorKind::usage,
+         "'{}' cannot be a run folder: events are appended to files there; choose a local one "
+         "(--run), and checkpoint.store=s3://BUCKET/PREFIX for its checkpoints",
+         plan.run_folder);
+  }
   locate_source(files, plan.recipe, path);
   name_corpora(files, plan.recipe, plan.run_folder);
   check_not_import(files, plan.run_folder);
@@ -143,7 +150,9 @@ TrainPlan make_train_plan(FileSystem& files, const TrainArguments& arguments, in
   // have copies of it in their memory: only its ranks know whether they do.
   const bool is_saved =
       (arguments.copy_every > 0 && train::may_have_peer_copies(files, plan.run_folder)) ||
-      !checkpoint::list_checkpoints(files, train::checkpoints_path(plan.run_folder)).empty();
+      !checkpoint::list_checkpoints(
+           files, train::checkpoints_path(train::home_of(plan.recipe, plan.run_folder)))
+           .empty();
   if (is_saved) {
     insist(arguments, [&] { check_same_run(files, plan, is_run, arguments.force_resume); });
   }

@@ -21,6 +21,7 @@
 #include "tutti/launch/prepared_data.h"
 #include "tutti/launch/progress.h"
 #include "tutti/launch/rank_placement.h"
+#include "tutti/object/file_system.h"
 #include "tutti/spec/mesh/fit_mesh.h"
 #include "tutti/train/session/peer_copies.h"
 #include "tutti/train/session/run_folder.h"
@@ -37,7 +38,7 @@ constexpr int64_t kDeathsAtStart = 2;  // of the same rank in a row: it is gone 
 class Supervisor {
  public:
   Supervisor(const TrainArguments& arguments, TrainPlan plan)
-      : files_(posix_file_system()),
+      : files_(object::file_system()),
         plan_(std::move(plan)),
         placement_(arguments),
         ranks_(arguments.processes),
@@ -114,10 +115,13 @@ class Supervisor {
     return words;
   }
 
+  std::string checkpoint_folder() const {
+    return train::checkpoints_path(train::home_of(plan_.recipe, plan_.run_folder));
+  }
+
   int64_t newest_checkpoint() const {
     int64_t newest = -1;
-    for (const auto& info :
-         checkpoint::list_checkpoints(files_, train::checkpoints_path(plan_.run_folder))) {
+    for (const auto& info : checkpoint::list_checkpoints(files_, checkpoint_folder())) {
       if (info.valid) newest = std::max(newest, info.step);
     }
     return newest;
@@ -151,10 +155,10 @@ class Supervisor {
     const double since_start = monotonic_seconds() - began_;
     const int64_t newest = newest_checkpoint();
     const train::KeptCopy copy = newest_copy();
-    const std::string path = copy.step > newest
-                                 ? copy.path
-                                 : join_path(train::checkpoints_path(plan_.run_folder),
-                                             fmt::format("step-{:08}/manifest.json", newest));
+    const std::string path =
+        copy.step > newest
+            ? copy.path
+            : join_path(checkpoint_folder(), fmt::format("step-{:08}/manifest.json", newest));
     struct stat state {};
     if (::stat(path.c_str(), &state) != 0) return since_start;
     const double saved = static_cast<double>(state.st_mtim.tv_sec) +
@@ -289,12 +293,13 @@ int train_with_ranks(const TrainArguments& arguments) {
   if (arguments.parent > 0 && !end_with_parent(arguments.parent)) {
     fail(ErrorKind::io, "--end-with-parent: process {} does not exist", arguments.parent);
   }
-  TrainPlan plan = make_train_plan(posix_file_system(), arguments, arguments.processes, "--nproc");
-  make_corpora(posix_file_system(), plan.recipe);
+  TrainPlan plan =
+      make_train_plan(object::file_system(), arguments, arguments.processes, "--nproc");
+  make_corpora(object::file_system(), plan.recipe);
   // Of other nodes the ranks there say it.
-  if (arguments.ranks_per_node == 0) require_corpora(posix_file_system(), plan.recipe);
-  record_checksums(posix_file_system(), plan.recipe.data.train);
-  record_checksums(posix_file_system(), plan.recipe.data.validation);
+  if (arguments.ranks_per_node == 0) require_corpora(object::file_system(), plan.recipe);
+  record_checksums(object::file_system(), plan.recipe.data.train);
+  record_checksums(object::file_system(), plan.recipe.data.validation);
   return Supervisor(arguments, std::move(plan)).run();
 }
 

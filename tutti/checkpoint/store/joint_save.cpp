@@ -7,6 +7,7 @@
 #include "tutti/base/check.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/base/object_store.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/store/shard_writer.h"
 
@@ -38,7 +39,8 @@ struct Patience {
 // when this rank's run did.
 void wait_for(FileSystem& files, const Names& names, const std::string& path, int rank,
               const Patience& patience, double timeout_seconds) {
-  constexpr double kLookEverySeconds = 0.005;
+  // A look at a store is a request or more.
+  const double look_every_seconds = object_store(files, path) == nullptr ? 0.005 : 0.2;
   while (!files.exists(path)) {
     if (files.exists(names.failed(rank))) {
       const std::string reason = read_file(files, names.failed(rank));
@@ -54,7 +56,7 @@ void wait_for(FileSystem& files, const Names& names, const std::string& path, in
       fail(ErrorKind::io, "{}: rank {} did not come to save its part within {} s", names.folder,
            rank, timeout_seconds);
     }
-    sleep_seconds(kLookEverySeconds);
+    sleep_seconds(look_every_seconds);
   }
 }
 
@@ -65,8 +67,7 @@ void report_failure(FileSystem& files, const Names& names, int rank, const char*
   const std::string path = names.failed(rank);
   try {
     if (rank == 0) files.create_directories(names.folder);
-    write_durably(files, path + ".tmp", reason);
-    files.rename(path + ".tmp", path);
+    write_appearing(files, path, reason);
   } catch (const Error&) {
     try {
       files.create(path)->close();
@@ -83,10 +84,8 @@ Written write_first(FileSystem& files, const Names& names, const std::vector<Ten
   std::vector<std::string> written = {kManifestTemporaryName};
   bool committed = false;
   try {
-    replace = has_valid_manifest(files, path);
     const std::shared_ptr<const SealKey> key = save_key(files, options.key_file);
-    if (!replace) files.remove_tree(path);
-    create_durable_directories(files, path);
+    begin_folder(files, path, replace);
     write_durably(files, names.saving(), "");
     written.push_back(base_name(names.saving()));
     Manifest manifest = write_shards(files, path, tensors, state, options, key.get(),
@@ -100,7 +99,8 @@ Written write_first(FileSystem& files, const Names& names, const std::vector<Ten
       if (key && theirs.seal) check_signature(text, *key, part);
       add_part(manifest, theirs, part);
     }
-    const int64_t manifest_bytes = commit_manifest(files, path, manifest, key.get(), committed);
+    const int64_t manifest_bytes =
+        commit_manifest(files, path, manifest, key.get(), replace, committed);
     remove_replaced(files, path, manifest);
     return {path, manifest.total_bytes() + manifest_bytes};
   } catch (const std::exception& error) {
@@ -121,8 +121,7 @@ Written write_other(FileSystem& files, const Names& names, const std::vector<Ten
     if (key) sign(manifest, *key);
     const std::string part = names.part(joint.rank);
     const std::string text = format_manifest(manifest);
-    write_durably(files, part + ".tmp", text);
-    files.rename(part + ".tmp", part);
+    write_appearing(files, part, text);
     written.clear();  // rank 0 may have committed it: whatever fails now, it stays
     files.sync_directory(names.folder);
     return {names.folder, manifest.total_bytes()};

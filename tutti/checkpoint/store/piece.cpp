@@ -215,7 +215,7 @@ std::string join_pieces(FileSystem& files, const std::string& folder, const Piec
     }
   }
   bool committed = false;
-  commit_manifest(files, pieces_path(folder, piece), manifest, key.get(), committed);
+  commit_manifest(files, pieces_path(folder, piece), manifest, key.get(), true, committed);
   return pieces_path(folder, piece);
 }
 

@@ -8,6 +8,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
+#include "tutti/base/fetched_file.h"
 #include "tutti/base/hash.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/store/elements.h"
@@ -99,7 +100,7 @@ Reader::Reader(FileSystem& files, std::string path, ParallelFor parallel)
   for (size_t i = 0; i < manifest_.tensors.size(); ++i) index_[manifest_.tensors[i].name] = i;
   for (const FileRecord& file : manifest_.files) {
     const std::string file_path = join_path(path_, file.name);
-    maps_.push_back(files.map(file_path));
+    maps_.push_back(map_on_demand(files, file_path));
     const auto bytes = static_cast<int64_t>(maps_.back()->bytes().size());
     if (bytes != file.bytes) {
       fail(ErrorKind::corrupt, "{}: {} bytes instead of {}", file_path, bytes, file.bytes);
@@ -132,6 +133,14 @@ void Reader::check_headers() {
       int64_t end = manifest_.files[i].content_bytes;
       for (const Entry& entry : expected[i]) end = std::min(end, std::get<3>(entry));
       need(chunks, static_cast<int64_t>(i), 0, end);
+      verify(chunks);
+      chunks.clear();
+    }
+    // Of a shard that is fetched, what is read has to be there first: up to the first tensor.
+    int64_t first = manifest_.files[i].content_bytes;
+    for (const Entry& entry : expected[i]) first = std::min(first, std::get<3>(entry));
+    if (is_fetched(*maps_[i])) {
+      need(chunks, static_cast<int64_t>(i), 0, first);
       verify(chunks);
       chunks.clear();
     }
@@ -172,6 +181,14 @@ void Reader::need(std::vector<Chunk>& chunks, int64_t file, int64_t begin, int64
 }
 
 void Reader::verify(const std::vector<Chunk>& chunks) {
+  std::vector<FetchRange> ranges;
+  for (const Chunk& chunk : chunks) {
+    const MappedFile& file = *maps_[static_cast<size_t>(chunk.file)];
+    const int64_t begin = chunk.index * manifest_.chunk_bytes;
+    const auto end = static_cast<int64_t>(file.bytes().size());
+    ranges.push_back({&file, begin, std::min(manifest_.chunk_bytes, end - begin)});
+  }
+  fetch(ranges);
   parallel_(static_cast<int64_t>(chunks.size()), [&](int64_t i) {
     const Chunk& chunk = chunks[static_cast<size_t>(i)];
     const auto file = static_cast<size_t>(chunk.file);
@@ -284,7 +301,7 @@ void Reader::release(const std::string& name) {
   const int64_t piece = manifest_.piece_bytes();
   for (const Slice& slice : tensor(name).slices) {
     const auto file = static_cast<size_t>(slice.file);
-    if (!opened_[file]) {
+    if (!opened_[file] && !is_fetched(*maps_[file])) {
       maps_[file]->not_needed(static_cast<size_t>(slice.begin),
                               static_cast<size_t>(slice.end - slice.begin));
       continue;
@@ -294,7 +311,7 @@ void Reader::release(const std::string& name) {
     const int64_t last = slice.end / piece;
     if (first >= last) continue;
     for (int64_t i = first; i < last; ++i) verified_[file][static_cast<size_t>(i)] = 0;
-    opened_[file]->forget(first * piece, last * piece);
+    if (opened_[file]) opened_[file]->forget(first * piece, last * piece);
     maps_[file]->not_needed(static_cast<size_t>(first * manifest_.chunk_bytes),
                             static_cast<size_t>((last - first) * manifest_.chunk_bytes));
   }

@@ -31,7 +31,8 @@ struct TensorTarget {
 // One opened checkpoint. Loading is for one thread at a time; it uses `parallel` inside.
 class Reader {
  public:
-  // Reads the manifest, maps the shards, compares sizes and headers with the manifest. Throws
+  // Reads the manifest, maps the shards, compares sizes and headers with the manifest. Of shards in
+  // an object store only what is needed is fetched, once, chunk by chunk. Throws
   // corrupt naming the file and what is wrong; permission where a sealed checkpoint's key is not
   // found, or another one is (checkpoint/seal/seal.h).
   Reader(FileSystem& files, std::string path, ParallelFor parallel = parallel_threads);

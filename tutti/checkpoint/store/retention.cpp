@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tutti/base/object_store.h"
 #include "tutti/checkpoint/store/manifest.h"
 #include "tutti/checkpoint/store/reader.h"
 
@@ -17,7 +18,19 @@ void remove_checkpoint(FileSystem& files, const std::string& path) {
   files.sync_directory(parent_path(path));
 }
 
+namespace {
+
+// Those into step folders that are not there yet are in no list of files.
+void end_uploads(FileSystem& files, const std::string& folder) {
+  if (ObjectStore* store = object_store(files, folder); store != nullptr) {
+    store->end_uploads(folder);
+  }
+}
+
+}  // namespace
+
 std::vector<std::string> remove_unfinished(FileSystem& files, const std::string& folder) {
+  end_uploads(files, folder);
   std::vector<std::string> removed;
   for (const CheckpointInfo& info : list_checkpoints(files, folder)) {
     if (!info.is_unfinished) continue;
@@ -29,6 +42,7 @@ std::vector<std::string> remove_unfinished(FileSystem& files, const std::string&
 
 std::vector<std::string> apply_retention(FileSystem& files, const std::string& folder,
                                          const Retention& retention, int64_t newest_step) {
+  end_uploads(files, folder);
   std::vector<CheckpointInfo> valid;
   std::vector<std::string> to_remove;
   for (CheckpointInfo& info : list_checkpoints(files, folder)) {

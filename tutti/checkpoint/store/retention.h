@@ -24,8 +24,9 @@ struct Retention {
 std::vector<std::string> apply_retention(FileSystem& files, const std::string& folder,
                                          const Retention& retention, int64_t newest_step);
 
-// Removes what interrupted saves left, of any step: step folders without a manifest. To be called
-// while none is being written. Returns the removed paths.
+// Removes what interrupted saves left, of any step: step folders without a manifest, and in an
+// object store uploads that were never closed. To be called while none is being written. Returns
+// the removed paths.
 std::vector<std::string> remove_unfinished(FileSystem& files, const std::string& folder);
 
 void remove_checkpoint(FileSystem& files, const std::string& path);

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <set>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
+#include "tutti/base/object_store.h"
 #include "tutti/checkpoint/store/safetensors.h"
 #include "tutti_version.h"
 
@@ -56,6 +58,14 @@ std::string shard_name(FileSystem& files, const std::string& path, const std::st
                                    sealed ? "sealed" : "safetensors");
     if (!files.exists(join_path(path, name))) return name;
   }
+}
+
+// In a store no two saves write the same objects: an upload of a process that was given up may
+// still be completed.
+std::string own_prefix(FileSystem& files, const std::string& path) {
+  if (object_store(files, path) == nullptr) return {};
+  std::random_device chance;
+  return fmt::format("{:08x}-", static_cast<uint32_t>(chance()));
 }
 
 // Appends to a file, seals every chunk of it where there is a key, and checksums it on the way.
@@ -160,7 +170,31 @@ void write_shard(FileSystem& files, const std::string& path, const Shard& shard,
   out.finish();
 }
 
+// That another process, which took this one for dead, has not removed what it uploaded.
+void check_uploaded(FileSystem& files, const std::string& path, const Manifest& manifest) {
+  std::map<std::string, int64_t> there;
+  for (const DirectoryEntry& entry : files.list(path)) there[entry.name] = entry.size_bytes;
+  for (const FileRecord& file : manifest.files) {
+    const auto found = there.find(file.name);
+    if (found != there.end() && found->second == file.bytes) continue;
+    fail(ErrorKind::peer, "{}: another process has removed it before the checkpoint was complete",
+         join_path(path, file.name));
+  }
+}
+
 }  // namespace
+
+void begin_folder(FileSystem& files, const std::string& path, bool& replace) {
+  replace = has_valid_manifest(files, path);
+  if (object_store(files, path) != nullptr) {
+    // Leftovers stay until the commit: they may be another process's, which is still writing.
+    const std::string manifest = join_path(path, kManifestName);
+    if (!replace && files.exists(manifest)) files.remove_file(manifest);  // a damaged one
+    return;
+  }
+  if (!replace) files.remove_tree(path);
+  create_durable_directories(files, path);
+}
 
 void create_durable_directories(FileSystem& files, const std::string& path) {
   files.create_directories(path);
@@ -198,9 +232,10 @@ Manifest write_shards(FileSystem& files, const std::string& path,
   }
   const std::vector<Shard> shards = split_shards(tensors, options.max_shard_bytes);
   manifest.files.resize(shards.size());
+  const std::string own = own_prefix(files, path) + prefix;
   for (size_t i = 0; i < shards.size(); ++i) {
     FileRecord& file = manifest.files[i];
-    file.name = shard_name(files, path, prefix, i, shards.size(), key != nullptr);
+    file.name = shard_name(files, path, own, i, shards.size(), key != nullptr);
     written.push_back(file.name);
     std::vector<TensorRecord*> records;
     for (const TensorSource* tensor : shards[i]) {
@@ -219,13 +254,32 @@ void write_durably(FileSystem& files, const std::string& path, const std::string
   file->close();
 }
 
+void write_appearing(FileSystem& files, const std::string& path, const std::string& text) {
+  if (object_store(files, path) != nullptr) return write_durably(files, path, text);
+  write_durably(files, path + ".tmp", text);
+  files.rename(path + ".tmp", path);
+}
+
 int64_t commit_manifest(FileSystem& files, const std::string& path, Manifest& manifest,
-                        const SealKey* key, bool& committed) {
+                        const SealKey* key, bool replace, bool& committed) {
   const std::string manifest_path = join_path(path, kManifestName);
   const std::string temporary_path = join_path(path, kManifestTemporaryName);
   if (key != nullptr) sign(manifest, *key);
   const std::string text = format_manifest(manifest);
   parse_manifest(text, manifest_path);  // what cannot be read back is not committed
+  if (ObjectStore* store = object_store(files, path); store != nullptr) {
+    check_uploaded(files, path, manifest);
+    committed = true;  // unless it is certain that it is not: what the manifest names has to stay
+    try {
+      store->publish(manifest_path, text,
+                     replace ? ObjectStore::IfExists::replace : ObjectStore::IfExists::fail);
+    } catch (const Error& error) {
+      // Another failure may follow an attempt that took effect and whose answer was lost.
+      committed = error.kind() != ErrorKind::peer;
+      throw;
+    }
+    return static_cast<int64_t>(text.size());
+  }
   write_durably(files, temporary_path, text);
   files.rename(temporary_path, manifest_path);
   committed = true;
@@ -248,7 +302,7 @@ bool has_valid_manifest(FileSystem& files, const std::string& path) {
 void clean_up(FileSystem& files, const std::string& path, bool whole_folder,
               const std::vector<std::string>& written) noexcept {
   try {
-    if (whole_folder) files.remove_tree(path);
+    if (whole_folder && object_store(files, path) == nullptr) files.remove_tree(path);
     for (const std::string& name : written) {
       const std::string file = join_path(path, name);
       if (files.exists(file)) files.remove_file(file);

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tutti/base/error.h"
+#include "tutti/base/fetched_file.h"
 #include "tutti/base/hash.h"
 #include "tutti/checkpoint/store/manifest.h"
 #include "tutti/checkpoint/store/reader.h"
@@ -18,9 +19,10 @@ bool is_damage(const Error& error) {
 }
 
 // Compares the chunks of one file, whatever its size; reports the first byte of each damaged run.
-void verify_file(const FileRecord& file, std::string_view bytes, int64_t chunk_bytes,
+void verify_file(const FileRecord& file, const MappedFile& map, int64_t chunk_bytes,
                  const ParallelFor& parallel, const std::function<void(int64_t)>& advance,
                  std::vector<Finding>& findings) {
+  std::string_view bytes = map.bytes();
   const auto actual = static_cast<int64_t>(bytes.size());
   if (actual != file.bytes) {
     findings.push_back({file.name, std::min(actual, file.bytes),
@@ -31,12 +33,18 @@ void verify_file(const FileRecord& file, std::string_view bytes, int64_t chunk_b
   std::vector<uint8_t> damaged(file.chunks.size(), 0);
   for (int64_t first = 0; first < chunks; first += kChunksPerReport) {
     const int64_t count = std::min(kChunksPerReport, chunks - first);
+    const auto end = std::min(static_cast<int64_t>(bytes.size()), (first + count) * chunk_bytes);
+    const int64_t size = std::max(int64_t{0}, end - first * chunk_bytes);
+    fetch({{&map, first * chunk_bytes, size}});
     parallel(count, [&](int64_t i) {
       const auto index = static_cast<size_t>(first + i);
       const size_t begin = std::min(index * static_cast<size_t>(chunk_bytes), bytes.size());
       const std::string_view chunk = bytes.substr(begin, static_cast<size_t>(chunk_bytes));
       damaged[index] = hash_bytes(chunk.data(), chunk.size()) != file.chunks[index] ? 1 : 0;
     });
+    if (is_fetched(map)) {
+      map.not_needed(static_cast<size_t>(first * chunk_bytes), static_cast<size_t>(size));
+    }
     advance(std::min(file.bytes, (first + count) * chunk_bytes) - first * chunk_bytes);
   }
   for (int64_t i = 0; i < chunks; ++i) {
@@ -83,7 +91,7 @@ std::vector<Finding> verify_checkpoint(
   for (const FileRecord& file : manifest->files) {
     std::unique_ptr<MappedFile> map;
     try {
-      map = files.map(join_path(path, file.name));
+      map = map_on_demand(files, join_path(path, file.name));
     } catch (const Error& error) {
       if (!is_damage(error)) throw;
       findings.push_back({file.name, 0, error.what()});
@@ -91,7 +99,7 @@ std::vector<Finding> verify_checkpoint(
       continue;
     }
     map->will_need(0, map->bytes().size());
-    verify_file(file, map->bytes(), manifest->chunk_bytes, parallel, advance, findings);
+    verify_file(file, *map, manifest->chunk_bytes, parallel, advance, findings);
   }
   if (!findings.empty()) return findings;
   try {

@@ -6,6 +6,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/clock.h"
+#include "tutti/base/object_store.h"
 #include "tutti/checkpoint/store/joint_save.h"
 #include "tutti/checkpoint/store/shard_writer.h"
 
@@ -17,16 +18,16 @@ Written write_checkpoint(FileSystem& files, const std::string& folder,
   TUTTI_CHECK(state.step >= 0 && options.chunk_bytes > 0, "step {}, chunks of {} bytes", state.step,
               options.chunk_bytes);
   const std::string path = join_path(folder, step_folder_name(state.step));
-  const bool replace = has_valid_manifest(files, path);
+  bool replace = true;  // until it is known: nothing else is removed
   std::vector<std::string> written = {kManifestTemporaryName};
   bool committed = false;
   const std::shared_ptr<const SealKey> key = save_key(files, options.key_file);
   try {
-    if (!replace) files.remove_tree(path);
-    create_durable_directories(files, path);
+    begin_folder(files, path, replace);
     Manifest manifest = write_shards(files, path, tensors, state, options, key.get(), "", written);
-    const int64_t manifest_bytes = commit_manifest(files, path, manifest, key.get(), committed);
-    if (replace) remove_replaced(files, path, manifest);
+    const int64_t manifest_bytes =
+        commit_manifest(files, path, manifest, key.get(), replace, committed);
+    if (replace || object_store(files, path) != nullptr) remove_replaced(files, path, manifest);
     return {path, manifest.total_bytes() + manifest_bytes};
   } catch (...) {
     if (!committed) clean_up(files, path, !replace, written);

@@ -12,6 +12,7 @@
 #include "tutti/checkpoint/store/writer.h"
 #include "tutti/cli/program/commands.h"
 #include "tutti/cli/program/common.h"
+#include "tutti/object/file_system.h"
 #include "tutti/spec/model/params.h"
 #include "tutti/train/session/merged_run.h"
 #include "tutti/train/session/run_folder.h"
@@ -41,7 +42,7 @@ spec::ParamLayout layout_of(const spec::Recipe& recipe) {
 }
 
 int run_merge(const AdapterArguments& arguments) {
-  FileSystem& files = posix_file_system();
+  FileSystem& files = object::file_system();
   train::LoadedRun run = load_adapters(files, arguments);
   NewFolder out(files, arguments.out);
   spec::Recipe recipe = train::merged_recipe(run);
@@ -70,7 +71,7 @@ int run_merge(const AdapterArguments& arguments) {
 }
 
 int run_export(const AdapterArguments& arguments) {
-  FileSystem& files = posix_file_system();
+  FileSystem& files = object::file_system();
   const train::LoadedRun run = load_adapters(files, arguments);
   NewFolder out(files, arguments.out);
   const std::string base = arguments.base.empty() ? run.base : arguments.base;

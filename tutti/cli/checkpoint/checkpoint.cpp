@@ -12,6 +12,7 @@
 #include "tutti/cli/checkpoint/lineage.h"
 #include "tutti/cli/program/commands.h"
 #include "tutti/cli/program/common.h"
+#include "tutti/object/file_system.h"
 #include "tutti/telemetry/sinks/progress_bar.h"
 #include "tutti/train/session/run_folder.h"
 #include "tutti/train/session/run_history.h"
@@ -34,7 +35,7 @@ std::string checkpoints_folder(FileSystem& files, const std::string& path) {
   if (!files.is_directory(path)) {
     fail(ErrorKind::not_found, "'{}' is not a folder; give a run folder", path);
   }
-  const std::string inside = train::checkpoints_path(path);
+  const std::string inside = train::find_checkpoints(files, path);
   return files.is_directory(inside) ? inside : path;
 }
 
@@ -58,7 +59,7 @@ Json to_json(const checkpoint::CheckpointInfo& info) {
 }
 
 int run_list(const CheckpointArguments& arguments) {
-  const auto infos = checkpoints_of(posix_file_system(), arguments.path);
+  const auto infos = checkpoints_of(object::file_system(), arguments.path);
   if (arguments.json) {
     Json list = Json::array();
     for (const auto& info : infos) list.push_back(to_json(info));
@@ -100,7 +101,8 @@ Verifiable find_verifiable(FileSystem& files, const std::string& path) {
   if (checkpoint::parse_step_folder_name(base_name(path))) return {{path}, {}};
   const std::string folder = checkpoints_folder(files, path);
   const auto infos = checkpoints_of(files, path);
-  const std::set<int64_t> saved = train::read_history(files, parent_path(folder)).saved_steps;
+  const std::set<int64_t> saved =
+      train::read_history(files, folder == path ? parent_path(path) : path).saved_steps;
   int64_t newest = -1;
   for (const auto& info : infos) {
     if (info.valid) newest = info.step;
@@ -119,7 +121,7 @@ Verifiable find_verifiable(FileSystem& files, const std::string& path) {
 }
 
 int run_verify(const CheckpointArguments& arguments) {
-  FileSystem& files = posix_file_system();
+  FileSystem& files = object::file_system();
   const auto [paths, unfinished] = find_verifiable(files, without_trailing_slash(arguments.path));
   bool intact = true;
   Json list = Json::array();

@@ -14,6 +14,7 @@
 #include "tutti/base/units.h"
 #include "tutti/cli/program/commands.h"
 #include "tutti/cli/program/common.h"
+#include "tutti/object/file_system.h"
 #include "tutti/telemetry/sinks/progress_bar.h"
 #include "tutti/train/tasks/gguf_interchange.h"
 
@@ -78,7 +79,7 @@ int run_import(const ImportArguments& arguments) {
   telemetry::ProgressBar progress("import", "bytes");
   options.progress = reporting_to(progress);
   const double begin = monotonic_seconds();
-  FileSystem& files = posix_file_system();
+  FileSystem& files = object::file_system();
   if (!files.exists(arguments.source)) {
     fail(ErrorKind::not_found,
          "'{}' does not exist; give a folder with config.json and model.safetensors, as "
@@ -173,12 +174,12 @@ int run_export(const ExportArguments& arguments) {
   const double begin = monotonic_seconds();
   if (gguf) {
     const train::ExportedGguf exported =
-        train::export_gguf(posix_file_system(), arguments.run, arguments.out, type, options);
+        train::export_gguf(object::file_system(), arguments.run, arguments.out, type, options);
     progress.finish();
     return print_gguf(arguments, exported, type, monotonic_seconds() - begin);
   }
   const train::ExportedRun exported =
-      train::export_run(posix_file_system(), arguments.run, arguments.out, options);
+      train::export_run(object::file_system(), arguments.run, arguments.out, options);
   progress.finish();
   const double seconds = monotonic_seconds() - begin;
   const checkpoint::HfExported& done = exported.parameters;

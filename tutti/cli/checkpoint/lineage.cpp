@@ -23,6 +23,8 @@
 #include "tutti/control/jobs/requests.h"
 #include "tutti/control/people/administration.h"
 #include "tutti/control/people/visible.h"
+#include "tutti/object/file_system.h"
+#include "tutti/object/uri.h"
 #include "tutti/telemetry/event_reader.h"
 #include "tutti/telemetry/sinks/progress_bar.h"
 #include "tutti/train/session/run_folder.h"
@@ -46,12 +48,13 @@ struct Subject {
 
 // `path` is a checkpoint, or a run, whose newest is meant.
 Subject find_subject(const std::string& given) {
-  FileSystem& files = posix_file_system();
-  std::string path = absolute(given);
+  FileSystem& files = object::file_system();
+  std::string path = object::is_uri(given) ? given : absolute(given);
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (!checkpoint::parse_step_folder_name(base_name(path))) {
     std::string newest;
-    for (const auto& info : checkpoint::list_checkpoints(files, train::checkpoints_path(path))) {
+    for (const auto& info :
+         checkpoint::list_checkpoints(files, train::find_checkpoints(files, path))) {
       if (info.valid) newest = info.path;
     }
     if (newest.empty()) {
@@ -97,7 +100,7 @@ RunEvents read_run_events(const std::string& run, int64_t step) {
       at_checkpoint.complete = true;
     }
   };
-  FileSystem& files = posix_file_system();
+  FileSystem& files = object::file_system();
   const std::string path = train::events_path(run);
   if (files.exists(path)) telemetry::read_events(files, path, note);
   return at_checkpoint.complete ? at_checkpoint : now;
@@ -230,7 +233,7 @@ int run_approve(const LineageArguments& arguments) {
   {
     telemetry::ProgressBar progress("verify " + base_name(subject.path), "bytes");
     const auto findings = checkpoint::verify_checkpoint(
-        posix_file_system(), subject.path,
+        object::file_system(), subject.path,
         [&](int64_t done, int64_t total) { progress.update(done, total); });
     progress.finish();
     if (!findings.empty()) {
@@ -241,8 +244,8 @@ int run_approve(const LineageArguments& arguments) {
   ControlSession session(arguments.control);
   const auto job = job_of(session.caller(), subject.run);
   control::Approval approval;
-  approval.project =
-      job ? job->request.project : train::load_recipe(posix_file_system(), subject.run).run.project;
+  approval.project = job ? job->request.project
+                         : train::load_recipe(object::file_system(), subject.run).run.project;
   if (approval.project.empty()) approval.project = control::kDefaultProject;
   approval.manifest_sha256 = subject.manifest_sha256;
   approval.path = subject.path;

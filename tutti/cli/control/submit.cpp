@@ -26,6 +26,7 @@
 #include "tutti/control/people/administration.h"
 #include "tutti/launch/home.h"
 #include "tutti/launch/prepared_data.h"
+#include "tutti/object/file_system.h"
 #include "tutti/spec/mesh/fit_mesh.h"
 #include "tutti/spec/recipe/recipe.h"
 #include "tutti/train/step/teacher.h"
@@ -263,7 +264,7 @@ int run_submit(const SubmitArguments& arguments) {
   ControlSession session(arguments.control);
   StoredRecipe stored = resolve_recipe(arguments, session.folder());
   if (!arguments.key.empty()) find_stored_before(session.caller(), arguments.key, stored);
-  const auto missing = missing_data(posix_file_system(), stored.recipe);
+  const auto missing = missing_data(object::file_system(), stored.recipe);
   if (missing && arguments.dry_run) fail(ErrorKind::not_found, "{}", *missing);
   control::JobRequest request = request_of(arguments, stored, session.site());
   request.forecast =

@@ -13,6 +13,7 @@
 #include "tutti/data/corpus/inspect.h"
 #include "tutti/data/prepare/prepare.h"
 #include "tutti/data/prepare/synthetic_text.h"
+#include "tutti/object/file_system.h"
 #include "tutti/telemetry/sinks/progress_bar.h"
 
 namespace tutti::cli {
@@ -101,7 +102,7 @@ int prepare(PrepareArguments arguments) {
     arguments.options.split = data::parse_split_method(arguments.split);
   }
   arguments.options.answers = chat::parse_answers(arguments.answers);
-  FileSystem& files = posix_file_system();
+  FileSystem& files = object::file_system();
   if (!arguments.source_list.empty()) {
     const data::SourceList list = data::load_source_list(files, arguments.source_list);
     auto& [paths, notes] = list;
@@ -276,7 +277,7 @@ std::string to_text(const data::CorpusInspection& corpus) {
 int inspect(InspectArguments arguments) {
   arguments.options.verify = !arguments.quick;
   const data::CorpusInspection corpus =
-      data::inspect_corpus(posix_file_system(), arguments.prefix, arguments.options);
+      data::inspect_corpus(object::file_system(), arguments.prefix, arguments.options);
   if (arguments.json) {
     print_json(to_json(corpus));
   } else {
@@ -317,7 +318,7 @@ struct SynthesizeArguments {
 };
 
 int synthesize(const SynthesizeArguments& arguments) {
-  FileSystem& files = posix_file_system();
+  FileSystem& files = object::file_system();
   if (files.exists(arguments.path) && !arguments.overwrite) {
     fail(ErrorKind::usage, "--out: '{}' exists; choose another name or give --overwrite",
          arguments.path);

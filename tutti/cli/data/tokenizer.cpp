@@ -90,7 +90,7 @@ void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::st
         data::tokenizer_identity(data::tokenizer_json(*tokenizer))) {
       return;
     }
-    const std::string folder = train::checkpoints_path(run_folder);
+    const std::string folder = train::find_checkpoints(files, run_folder);
     if (!checkpoint::list_checkpoints(files, folder).empty()) {
       fail(ErrorKind::usage,
            "data.train: the tokenizer '{}' is not the one that the run has learned with, '{}'; "

@@ -22,6 +22,7 @@
 #include "tutti/endpoint/engine.h"
 #include "tutti/endpoint/model.h"
 #include "tutti/endpoint/service.h"
+#include "tutti/object/file_system.h"
 
 namespace tutti::cli {
 namespace {
@@ -82,7 +83,7 @@ std::vector<LoadedEngine> load_engines(const EndpointArguments& arguments) {
     const auto [name, path] = split_model(text);
     const double begin = monotonic_seconds();
     LoadedEngine loaded;
-    loaded.model = endpoint::load_model(posix_file_system(), path, weights, options.threads);
+    loaded.model = endpoint::load_model(object::file_system(), path, weights, options.threads);
     loaded.name = name.empty() ? loaded.model->name : name;
     for (const LoadedEngine& other : engines) {
       if (other.name != loaded.name) continue;

@@ -10,6 +10,7 @@
 #include "tutti/cli/program/common.h"
 #include "tutti/data/corpus/format.h"
 #include "tutti/launch/prepared_data.h"
+#include "tutti/object/file_system.h"
 #include "tutti/spec/recipe/names.h"
 #include "tutti/telemetry/sinks/progress_bar.h"
 #include "tutti/train/tasks/evaluate.h"
@@ -142,7 +143,7 @@ void cut_as_asked(const EvalArguments& arguments, spec::Recipe& recipe) {
 }
 
 int run_eval(const EvalArguments& arguments) {
-  FileSystem& files = posix_file_system();
+  FileSystem& files = object::file_system();
   train::LoadedRun run = train::load_run(files, arguments.run, arguments.best);
   std::vector<spec::CorpusBlend> blends(arguments.data.begin(), arguments.data.end());
   if (blends.empty() && arguments.tasks.empty()) {

@@ -13,6 +13,7 @@
 #include "tutti/cli/program/commands.h"
 #include "tutti/cli/program/common.h"
 #include "tutti/endpoint/model.h"
+#include "tutti/object/file_system.h"
 #include "tutti/telemetry/sinks/progress_bar.h"
 #include "tutti/train/session/run_folder.h"
 
@@ -105,7 +106,7 @@ train::GenerationWeights read_weights(FileSystem& files, train::LoadedRun& run,
 }
 
 int run_generate(const GenerateArguments& arguments) {
-  FileSystem& files = posix_file_system();
+  FileSystem& files = object::file_system();
   train::LoadedRun run = train::find_run(files, arguments.run, arguments.best);
   const auto tokenizer = find_tokenizer(files, run.recipe, run_folder_of(run));
   const std::vector<int32_t> prompt = encode_prompt(*tokenizer, arguments.prompt, "--prompt");
@@ -185,7 +186,7 @@ struct Continuation {
 };
 
 int run_generate_file(const GenerateArguments& arguments) {
-  FileSystem& files = posix_file_system();
+  FileSystem& files = object::file_system();
   train::LoadedRun run = train::find_run(files, arguments.run, arguments.best);
   const auto tokenizer = find_tokenizer(files, run.recipe, run_folder_of(run));
   const std::vector<FilePrompt> prompts = read_prompts(files, arguments.prompts);

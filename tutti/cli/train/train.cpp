@@ -26,6 +26,7 @@
 #include "tutti/launch/plan.h"
 #include "tutti/launch/prepared_data.h"
 #include "tutti/launch/supervisor.h"
+#include "tutti/object/file_system.h"
 #include "tutti/spec/memory/memory.h"
 #include "tutti/telemetry/sink.h"
 #include "tutti/telemetry/sinks/jsonl.h"
@@ -136,7 +137,7 @@ void print_result(const launch::TrainPlan& plan, const train::Summary& summary,
 
 // One rank, which may be the only one.
 int run_rank(const launch::TrainArguments& arguments, const RankContext& context) {
-  FileSystem& files = posix_file_system();
+  FileSystem& files = object::file_system();
   const int64_t ranks = context.alone() && arguments.processes == 0
                             ? 0
                             : std::max<int64_t>(1, context.environment.size);
@@ -174,6 +175,8 @@ int run_rank(const launch::TrainArguments& arguments, const RankContext& context
     if (verbose) launch::print_train_plan(plan, memory_bytes, arguments.verbose);
     keep_tokenizer(files, plan.recipe, plan.run_folder);
     train::keep_huggingface(files, plan.recipe, plan.run_folder);
+    const std::string home = train::home_of(plan.recipe, plan.run_folder);
+    if (home != plan.run_folder) train::copy_companions(files, plan.run_folder, plan.recipe, home);
   }
   const launch::RankDevice device = launch::take_device(
       chosen, context.environment, context.store.get(), context.threads > 0, verbose);
@@ -244,7 +247,7 @@ int run_assigned_rank(const launch::TrainArguments& arguments) {
 
 int run_train(const launch::TrainArguments& arguments) {
   outlive_readers();  // of its progress
-  FileSystem& files = posix_file_system();
+  FileSystem& files = object::file_system();
   if (arguments.least_processes > std::max<int64_t>(1, arguments.processes)) {
     fail(ErrorKind::usage, "--min-nproc {}: needs --nproc, and at most its value",
          arguments.least_processes);

@@ -102,6 +102,9 @@ void checkpoint_keys(Visitor& v, R& recipe) {
   v.text("initialize_from", checkpoint.initialize_from,
          "a run or checkpoint whose parameters to begin with");
   v.text("key_file", checkpoint.key_file, "key to seal tensors with; empty: open");
+  v.when(!checkpoint.store.empty());
+  v.text("store", checkpoint.store,
+         "s3://BUCKET/PREFIX that checkpoints go to; empty: the run folder");
   v.count("sample_tokens", checkpoint.sample_tokens, {}, "of text written after each; 0: none");
   v.text("sample_prompt", checkpoint.sample_prompt, "what that text continues");
 }

@@ -188,6 +188,16 @@ void validate_data(const Recipe& recipe) {
   validate_prepare(recipe.data.prepare);
 }
 
+void validate_store(const CheckpointConfig& checkpoint) {
+  constexpr std::string_view kScheme = "s3://";
+  const std::string& store = checkpoint.store;
+  if (store.empty() || (starts_with(store, kScheme) && store.size() > kScheme.size())) return;
+  fail(ErrorKind::usage,
+       "checkpoint.store: '{}' does not name a bucket; expected s3://BUCKET/PREFIX, or nothing for "
+       "checkpoints in the run folder",
+       store);
+}
+
 void validate_mlperf(const Recipe& recipe) {
   const MlperfConfig& mlperf = recipe.mlperf;
   if (!mlperf.enabled()) return;
@@ -293,6 +303,7 @@ void validate(const Recipe& recipe) {
   validate(recipe.lora, recipe.model);
   validate_distill(recipe);
   validate_batch(recipe);
+  validate_store(recipe.checkpoint);
   validate_mesh(recipe);
   validate_precision(recipe);
   validate_recompute(recipe);

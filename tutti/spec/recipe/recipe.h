@@ -180,6 +180,9 @@ struct CheckpointConfig {
   // Tensors are sealed with the key in this file (docs/formats.md, "Sealed checkpoints"). Empty:
   // who can read the files can read them.
   std::string key_file;
+  // Checkpoints go into this folder of an object store, s3://BUCKET/PREFIX, under the name of the
+  // run folder (docs/stores.md). Empty: into the run folder.
+  std::string store;
   // After each checkpoint the model continues sample_prompt by at most so many tokens. 0: it does
   // not.
   int64_t sample_tokens = 0;

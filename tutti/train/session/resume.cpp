@@ -43,7 +43,8 @@ std::vector<std::pair<std::string, std::string>> flatten(const spec::Recipe& rec
 
 std::optional<SavedRecipe> saved_recipe(FileSystem& files, const std::string& run_folder) {
   std::string newest;
-  for (const auto& info : checkpoint::list_checkpoints(files, checkpoints_path(run_folder))) {
+  for (const auto& info :
+       checkpoint::list_checkpoints(files, find_checkpoints(files, run_folder))) {
     if (info.valid) newest = info.path;
   }
   if (newest.empty()) return std::nullopt;

@@ -6,6 +6,8 @@
 #include <optional>
 
 #include "tutti/base/error.h"
+#include "tutti/base/flat_yaml.h"
+#include "tutti/base/object_store.h"
 #include "tutti/checkpoint/store/manifest.h"
 #include "tutti/checkpoint/store/reader.h"
 #include "tutti/spec/model/params.h"
@@ -39,6 +41,29 @@ std::optional<std::string> choose_checkpoint(FileSystem& files, const std::strin
 
 std::string recipe_path(const std::string& run) { return join_path(run, "recipe.yaml"); }
 std::string checkpoints_path(const std::string& run) { return join_path(run, "checkpoints"); }
+
+std::string home_of(const spec::Recipe& recipe, const std::string& run) {
+  if (recipe.checkpoint.store.empty()) return run;
+  std::string given = run;
+  while (given.size() > 1 && given.back() == '/') given.pop_back();
+  return join_path(recipe.checkpoint.store, base_name(given));
+}
+
+std::string find_checkpoints(FileSystem& files, const std::string& run) {
+  const std::string path = recipe_path(run);
+  if (object_store(files, run) != nullptr || !files.exists(path)) return checkpoints_path(run);
+  spec::Recipe recipe;
+  try {
+    for (const auto& [key, value] : flatten_yaml(read_file(files, path))) {
+      if (key == "checkpoint.store") recipe.checkpoint.store = value;
+    }
+  } catch (const Error& error) {
+    // A damaged recipe is reported where it is needed.
+    if (error.kind() == ErrorKind::permission || error.kind() == ErrorKind::io) throw;
+  }
+  return checkpoints_path(home_of(recipe, run));
+}
+
 std::string mlperf_log_path(const std::string& run) { return join_path(run, "mlperf.log"); }
 std::string events_path(const std::string& run) { return join_path(run, "events.jsonl"); }
 std::string tokenizer_path(const std::string& run) { return join_path(run, "tokenizer.json"); }
@@ -61,7 +86,7 @@ LoadedRun find_run(FileSystem& files, const std::string& path, bool best) {
   LoadedRun found;
   found.recipe = load_recipe(files, run);
   const std::optional<std::string> chosen =
-      is_step ? std::optional(given) : choose_checkpoint(files, checkpoints_path(run), best);
+      is_step ? std::optional(given) : choose_checkpoint(files, find_checkpoints(files, run), best);
   if (!chosen) {
     fail(ErrorKind::not_found, "'{}' holds no {} checkpoint; see 'tutti checkpoint list {}'", run,
          best ? "evaluated" : "valid", run);

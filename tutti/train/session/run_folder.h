@@ -36,7 +36,12 @@ void read_parameters(
 spec::Recipe load_recipe(FileSystem& files, const std::string& run_folder);
 
 std::string recipe_path(const std::string& run_folder);
-std::string checkpoints_path(const std::string& run_folder);
+std::string checkpoints_path(const std::string& run_folder);  // of one without checkpoint.store
+// What outlives the machine lies here: STORE/NAME of checkpoint.store with the name of the run
+// folder, a run folder itself (recipe, tokenizer, checkpoints) but for events; else the run folder.
+std::string home_of(const spec::Recipe& recipe, const std::string& run_folder);
+// The checkpoints of a run that was started: in its home, as RUN/recipe.yaml says.
+std::string find_checkpoints(FileSystem& files, const std::string& run_folder);
 std::string events_path(const std::string& run_folder);
 std::string mlperf_log_path(const std::string& run_folder);
 // The stored form of the run's tokenizer (data/tokenizers/tokenizer.h); a run need not have one.

@@ -37,6 +37,7 @@ class Session {
 
  private:
   // session_start.cpp
+  std::string checkpoint_folder() const;  // in the run's home
   void open_run_folder();
   void check_history(const std::optional<Restored>& restored);
   void remove_leftovers(const std::string& folder);

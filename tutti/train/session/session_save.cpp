@@ -27,8 +27,7 @@ void Session::open_writer() {
         hash_text(fmt::format("{} {}", options_.world->generation(), wall_seconds()));
     writer.joint.attempt = hash_hex(consensus_.of_leader(now));
   }
-  writer_ =
-      std::make_unique<checkpoint::Writer>(files_, checkpoints_path(options_.run_folder), writer);
+  writer_ = std::make_unique<checkpoint::Writer>(files_, checkpoint_folder(), writer);
 }
 
 // What is decided here is so on all ranks: whether a writer is busy was agreed on after the step.
@@ -159,8 +158,7 @@ void Session::finish(Outcome outcome) {
          "{} at step {}, but its checkpoint could not be written{}; start the same command again "
          "to resume from the newest one in '{}'",
          complete ? "training ended" : "stopped", state_.step,
-         save_problem_.empty() ? "" : " (" + save_problem_ + ")",
-         checkpoints_path(options_.run_folder));
+         save_problem_.empty() ? "" : " (" + save_problem_ + ")", checkpoint_folder());
   }
   if (copies_) copies_->forget();
   // What hosts still have that were left out is garbage from now on.

@@ -31,10 +31,14 @@ data::DatasetOptions dataset_options(const spec::Recipe& recipe) {
 
 }  // namespace
 
+std::string Session::checkpoint_folder() const {
+  return checkpoints_path(home_of(recipe_, options_.run_folder));
+}
+
 void Session::open_run_folder() {
   if (consensus_.leads()) files_.create_directories(options_.run_folder);
   open_copies();
-  const std::string folder = checkpoints_path(options_.run_folder);
+  const std::string folder = checkpoint_folder();
   const auto restored = restore_newest(files_, folder, trainer_, consensus_, copies_.get(),
                                        [&](const std::string& text) { telemetry_.warn(text); });
   if (consensus_.leads()) check_history(restored);
@@ -62,6 +66,10 @@ void Session::open_run_folder() {
   name_run();
   if (consensus_.leads()) {
     write_file_atomic(files_, recipe_path(options_.run_folder), spec::to_yaml(recipe_));
+    const std::string home = home_of(recipe_, options_.run_folder);
+    if (home != options_.run_folder) {
+      write_file_atomic(files_, recipe_path(home), spec::to_yaml(recipe_));
+    }
     remove_leftovers(folder);
   }
   elapsed_before_ = state_.elapsed_seconds;
@@ -86,7 +94,7 @@ void Session::check_history(const std::optional<Restored>& restored) {
     problem = fmt::format(
         "'{}' holds no complete checkpoint, but the events of the run record that step {} was "
         "saved",
-        checkpoints_path(options_.run_folder), *history.saved_steps.rbegin());
+        checkpoint_folder(), *history.saved_steps.rbegin());
     remedy =
         "put it back, start a new run (another --run or run.name), or begin this one again at "
         "step 0 (--force-resume)";
@@ -142,7 +150,7 @@ void Session::load_frozen(const std::string& path) {
 void Session::take_teacher(bool resumed) {
   if (resumed && !state_.teacher) {
     fail(ErrorKind::corrupt, "'{}' was saved without saying which teacher it learned from",
-         checkpoints_path(options_.run_folder));
+         checkpoint_folder());
   }
   const LoadedTeacher teacher = load_teacher(files_, recipe_, state_.teacher);
   trainer_.set_teacher(teacher.master.data());

@@ -90,7 +90,7 @@ std::string find_weights(FileSystem& files, const std::string& folder, const cha
   std::string path = folder;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (files.exists(join_path(path, checkpoint::kManifestName))) return path;
-  const std::string inside = checkpoints_path(path);
+  const std::string inside = find_checkpoints(files, path);
   const auto newest = checkpoint::newest_valid(files, files.is_directory(inside) ? inside : path,
                                                [](const auto&, const auto&) {});
   if (newest) return newest->path();
@@ -141,8 +141,8 @@ std::string find_recorded(FileSystem& files, const checkpoint::Base& base, const
   std::vector<std::string> candidates = {base.path};
   if (!given.empty()) {
     const std::string step = base_name(base.path);
-    candidates.insert(candidates.end(),
-                      {given, join_path(given, step), join_path(checkpoints_path(given), step)});
+    candidates.insert(candidates.end(), {given, join_path(given, step),
+                                         join_path(find_checkpoints(files, given), step)});
   }
   std::string changed;
   for (const std::string& candidate : candidates) {

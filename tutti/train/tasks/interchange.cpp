@@ -5,6 +5,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/new_folder.h"
+#include "tutti/base/object_store.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/huggingface/folder.h"
 #include "tutti/checkpoint/store/reader.h"
@@ -24,11 +25,15 @@ void copy_file(FileSystem& files, const std::string& from, const std::string& to
 // Copies the files of a FOLDER/huggingface into that of a run.
 void copy_huggingface(FileSystem& files, const std::string& from, const std::string& run_folder) {
   files.create_directories(run_folder);
+  const auto copy_to = [&](const std::string& folder) {
+    for (const DirectoryEntry& entry : files.list(from)) {
+      if (entry.is_directory) continue;
+      copy_file(files, join_path(from, entry.name), join_path(folder, entry.name));
+    }
+  };
+  if (object_store(files, run_folder) != nullptr) return copy_to(huggingface_path(run_folder));
   NewFolder out(files, huggingface_path(run_folder));
-  for (const DirectoryEntry& entry : files.list(from)) {
-    if (entry.is_directory) continue;
-    copy_file(files, join_path(from, entry.name), join_path(out.partial(), entry.name));
-  }
+  copy_to(out.partial());
   out.commit();
 }
 
@@ -69,7 +74,7 @@ void note_rounding(const checkpoint::HfFolder& folder, const spec::Recipe& recip
 // The step folder to export: the given one, or the run's newest or best, damaged or not.
 std::string choose_checkpoint(FileSystem& files, const std::string& run, bool is_step, bool best) {
   if (is_step) return run;
-  const auto infos = checkpoint::list_checkpoints(files, checkpoints_path(run));
+  const auto infos = checkpoint::list_checkpoints(files, find_checkpoints(files, run));
   const checkpoint::CheckpointInfo* chosen = nullptr;
   for (const checkpoint::CheckpointInfo& info : infos) {
     if (!best) {

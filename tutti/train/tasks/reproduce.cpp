@@ -64,10 +64,10 @@ CheckpointComparison compare_tensors(int64_t step, checkpoint::Reader& was,
 
 void compare_checkpoints(FileSystem& files, Reproduction& out) {
   std::map<int64_t, std::string> ours;
-  for (const auto& info : checkpoint::list_checkpoints(files, checkpoints_path(out.out))) {
+  for (const auto& info : checkpoint::list_checkpoints(files, find_checkpoints(files, out.out))) {
     if (info.valid) ours[info.step] = info.path;
   }
-  for (const auto& info : checkpoint::list_checkpoints(files, checkpoints_path(out.run))) {
+  for (const auto& info : checkpoint::list_checkpoints(files, find_checkpoints(files, out.run))) {
     const auto other = ours.find(info.step);
     if (other == ours.end()) continue;
     try {
