@@ -11,6 +11,7 @@ void take_heads(const Args& args, Work& work) {
   work.heads = args.heads;
   work.kv_heads = args.kv_heads;
   work.head_dim = args.head_dim;
+  work.value_dim = value_width(args);
   work.scale = attention_scale(args.scale, args.head_dim);
   work.softcap = args.softcap;
 }
@@ -23,7 +24,7 @@ Columns columns_of(const Matrix& qkv, const Args& args) {
   const int64_t queries = args.heads * args.head_dim;
   const int64_t keys = args.kv_heads * args.head_dim;
   return {qkv.slice_cols(0, queries), qkv.slice_cols(queries, keys),
-          qkv.slice_cols(queries + keys, keys)};
+          qkv.slice_cols(queries + keys, args.kv_heads * value_width(args))};
 }
 template <typename Work, typename Args>
 void take_qkv(const Args& args, Work& work) {

@@ -19,12 +19,13 @@ struct Attend {
   int64_t query_capacity = 0;  // 0: queries
   int64_t first_query = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t value_dim = 0;            // E, not 0
   float scale = 0;                  // not 0
   float softcap = 0;                // 0: none
   Matrix q;                         // [B*queries, A*D]
   Matrix keys;                      // [B*key_capacity, K*D]
-  Matrix values;                    // [B*key_capacity, K*D]
-  Matrix out;                       // [B*queries, A*D], of q's type or f32
+  Matrix values;                    // [B*key_capacity, K*E]
+  Matrix out;                       // [B*queries, A*E], of q's type or f32
   Vector lse = {};                  // [B*A*query_capacity], optional
   bool merge = false;               // out (f32) and lse already cover other keys
   const int32_t* starts = nullptr;  // [B*query_capacity], optional, non-decreasing
@@ -63,13 +64,14 @@ Attend attend_of(const AttentionDecodeArgs& args);
 // every pair are zero, or unchanged when accumulating.
 struct AttendBackward {
   int64_t batch = 0, rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  float scale = 0;  // not 0
+  int64_t value_dim = 0;  // E, not 0
+  float scale = 0;        // not 0
   float softcap = 0;
   bool causal = true;
   int64_t first_query = 0, key_count = 0;  // only if not causal
-  Matrix q, keys, values;                  // [B*rows, A*D or K*D]
-  Matrix out;                              // [B*rows, A*D]; empty: delta is an input
-  Matrix d_out;                            // [B*rows, A*D]
+  Matrix q, keys, values;                  // [B*rows, A*D, K*D or K*E]
+  Matrix out;                              // [B*rows, A*E]; empty: delta is an input
+  Matrix d_out;                            // [B*rows, A*E]
   Vector lse, delta;                       // [B*A*rows] f32
   const int32_t* starts = nullptr;         // [B*rows], optional, non-decreasing
   bool add_queries = false, add_keys = false;

@@ -13,6 +13,10 @@ namespace tutti::engine {
 // No T x T matrix is stored. scale 0 means 1/sqrt(D). With softcap > 0 a scaled score s is replaced
 // by softcap * tanh(s / softcap) (Gemma 2), here and in all operations below; CPU only.
 //
+// Values may have another width than queries and keys, value_dim = E (latent attention; 0: D): qkv
+// is then [N, (A+K)*D + K*E] and out [N, A*E], here, in attention_backward and in attention_decode,
+// on the CPU only. 4*A*D FLOPs then become 2*A*(D+E), and 10*A*D become 2*A*(3*D+2*E).
+//
 // Row t of a sequence attends to rows starts[t] .. t, or 0 .. t without `starts`. Starts are
 // non-decreasing within a sequence, and 0 <= starts[t] <= t. For packed documents starts[t] is the
 // first row of the document of row t; for a sliding window of W tokens it is max(0, t - W + 1), on
@@ -21,6 +25,7 @@ namespace tutti::engine {
 // record "attention_forward": dims (B, T, A, K, D); flops 4*A*D*pairs (causal half of 4*B*A*T*T*D).
 struct AttentionForwardArgs {
   int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t value_dim = 0;
   float scale = 0;
   float softcap = 0;
   Matrix qkv;          // [N, (A+2K)*D] c
@@ -34,6 +39,7 @@ struct AttentionForwardArgs {
 // recomputed scores count as hardware FLOPs, not as model FLOPs, which are 8*A*D*pairs).
 struct AttentionBackwardArgs {
   int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t value_dim = 0;
   float scale = 0;
   float softcap = 0;
   Matrix qkv;          // [N, (A+2K)*D] c
@@ -111,6 +117,7 @@ struct AttentionBlockBackwardArgs {
 // flops 4*A*queries*(past+queries)*D of each sequence.
 struct AttentionDecodeArgs {
   int64_t batch = 0, queries = 0, past = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t value_dim = 0;
   int64_t capacity = 0;  // rows of the cache per sequence; with pages, of its row of `pages`
   float scale = 0;
   float softcap = 0;
@@ -149,6 +156,28 @@ struct AttentionSinkBackwardArgs {
   Vector delta;    // [B*A*T] f32
   float beta = 1;  // 0 or 1
   Vector d_sinks;  // [A] f32
+};
+
+// The operands of latent attention (MLA; DeepSeek-V2, section 2.1.2) from what the projections up
+// and down left: of each of A heads keys [Dr + Dn] = the rotated columns that all heads share |
+// those of the head, and values [E]. On the CPU only.
+// record "latent_heads": dims (N, A, Dr, Dn, E); bytes of all operands.
+struct LatentHeadsArgs {
+  int64_t heads = 0, shared_dim = 0, head_dim = 0, value_dim = 0;  // A, Dr, Dn, E
+  Matrix up;      // [N, A*(Dn+E)] c: of each head its columns of the key | its value
+  Matrix shared;  // [N, Dr] c
+  Matrix keys;    // [N, A*(Dr+Dn)] c
+  Matrix values;  // [N, A*E] c
+};
+
+// The gradients of what latent_heads read: d_up, and d_shared = the sum over heads, in f32.
+// record "latent_heads_backward": dims (N, A, Dr, Dn, E); bytes of all operands.
+struct LatentHeadsBackwardArgs {
+  int64_t heads = 0, shared_dim = 0, head_dim = 0, value_dim = 0;
+  Matrix d_keys;    // [N, A*(Dr+Dn)] c
+  Matrix d_values;  // [N, A*E] c
+  Matrix d_up;      // [N, A*(Dn+E)] c
+  Matrix d_shared;  // [N, Dr] c
 };
 
 }  // namespace tutti::engine

@@ -34,6 +34,15 @@ void add_used_rows(OpRecord& record, const GroupedColumnSumArgs& args, int64_t u
 // Rows in use, for groups whose boundaries the host can read. Aborts if these are invalid.
 int64_t used_rows(const char* op, const RowGroups& groups);
 
+// Columns of a value: value_dim, or those of a key if it is 0 or absent.
+template <typename Args>
+int64_t value_width(const Args& args) {
+  if constexpr (requires { args.value_dim; }) {
+    if (args.value_dim > 0) return args.value_dim;
+  }
+  return args.head_dim;
+}
+
 // Twice the pairs of attention_ops.h, for starts that the host can read. Aborts if they are
 // invalid.
 double twice_pairs(const int32_t* starts, int64_t batch, int64_t sequence);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "tutti/base/check.h"
@@ -24,10 +25,10 @@ void check_starts(const Vector& starts, int64_t rows) {
               rows);
 }
 
-// A * D * (twice the pairs) of complete causal sequences.
+// A * (twice the pairs) of complete causal sequences.
 template <typename Args>
 double causal_work(const Args& args) {
-  return real(args.heads * args.head_dim) * real(args.batch * args.sequence) * real(args.sequence);
+  return real(args.heads) * real(args.batch * args.sequence) * real(args.sequence);
 }
 
 template <typename Args>
@@ -52,29 +53,29 @@ double block_work(const Args& args) {
 
 OpRecord describe(const AttentionForwardArgs& args) {
   const int64_t b = args.batch, t = args.sequence, a = args.heads, k = args.kv_heads;
-  const int64_t d = args.head_dim;
+  const int64_t d = args.head_dim, e = value_width(args);
   check_heads(a, k, d);
-  check_matrix("qkv", args.qkv, b * t, (a + 2 * k) * d, args.qkv.dtype);
-  check_matrix("out", args.out, b * t, a * d, args.qkv.dtype);
+  check_matrix("qkv", args.qkv, b * t, (a + k) * d + k * e, args.qkv.dtype);
+  check_matrix("out", args.out, b * t, a * e, args.qkv.dtype);
   TUTTI_CHECK(!args.lse || args.lse.count == b * a * t,
               "attention: lse has {} elements, expected {}", args.lse.count, b * a * t);
   check_starts(args.starts, b * t);
   return {
       .op = "attention_forward",
       .dims = {b, t, a, k, d},
-      .flops = 2 * causal_work(args),
+      .flops = real(d + e) * causal_work(args),
       .bytes = real(args.qkv.bytes() + args.out.bytes() + args.lse.bytes() + args.starts.bytes())};
 }
 
 OpRecord describe(const AttentionBackwardArgs& args) {
   const int64_t b = args.batch, t = args.sequence, a = args.heads, k = args.kv_heads;
-  const int64_t d = args.head_dim;
+  const int64_t d = args.head_dim, e = value_width(args);
   check_heads(a, k, d);
   const DType dtype = args.qkv.dtype;
-  check_matrix("qkv", args.qkv, b * t, (a + 2 * k) * d, dtype);
-  check_matrix("d_qkv", args.d_qkv, b * t, (a + 2 * k) * d, dtype);
-  check_matrix("out", args.out, b * t, a * d, dtype);
-  check_matrix("d_out", args.d_out, b * t, a * d, dtype);
+  check_matrix("qkv", args.qkv, b * t, (a + k) * d + k * e, dtype);
+  check_matrix("d_qkv", args.d_qkv, b * t, (a + k) * d + k * e, dtype);
+  check_matrix("out", args.out, b * t, a * e, dtype);
+  check_matrix("d_out", args.d_out, b * t, a * e, dtype);
   TUTTI_CHECK(args.lse.count == b * a * t && args.delta.count == b * a * t,
               "attention: lse and delta have {} and {} elements, expected {}", args.lse.count,
               args.delta.count, b * a * t);
@@ -82,7 +83,7 @@ OpRecord describe(const AttentionBackwardArgs& args) {
   return {
       .op = "attention_backward",
       .dims = {b, t, a, k, d},
-      .flops = 5 * causal_work(args),
+      .flops = real(3 * d + 2 * e) * causal_work(args),
       .bytes = real(args.qkv.bytes() + args.out.bytes() + args.d_out.bytes() + args.d_qkv.bytes() +
                     args.lse.bytes() + args.delta.bytes() + args.starts.bytes())};
 }
@@ -138,7 +139,7 @@ void check_cache(const AttentionDecodeArgs& args) {
     rows = args.keys.rows;
   }
   check_matrix("keys", args.keys, rows, args.kv_heads * args.head_dim, args.q.dtype);
-  check_matrix("values", args.values, rows, args.kv_heads * args.head_dim, args.q.dtype);
+  check_matrix("values", args.values, rows, args.kv_heads * value_width(args), args.q.dtype);
   TUTTI_CHECK(!args.pasts || args.pasts.count == b, "attention_decode: {} pasts of {} sequences",
               args.pasts.count, b);
 }
@@ -147,7 +148,7 @@ void check_cache(const AttentionDecodeArgs& args) {
 
 OpRecord describe(const AttentionDecodeArgs& args) {
   const int64_t b = args.batch, n = args.queries, a = args.heads, k = args.kv_heads;
-  const int64_t d = args.head_dim;
+  const int64_t d = args.head_dim, e = value_width(args);
   const int64_t visible = args.past + n;
   check_heads(a, k, d);
   TUTTI_CHECK(args.past >= 0 && visible <= args.capacity,
@@ -155,7 +156,7 @@ OpRecord describe(const AttentionDecodeArgs& args) {
               args.capacity);
   check_cache(args);
   check_matrix("q", args.q, b * n, a * d, args.q.dtype);
-  check_matrix("out", args.out, b * n, a * d, args.q.dtype);
+  check_matrix("out", args.out, b * n, a * e, args.q.dtype);
   check_starts(args.starts, b * n);
   TUTTI_CHECK(!args.lse || args.lse.count == b * a * n,
               "attention_decode: lse has {} elements, expected {}", args.lse.count, b * a * n);
@@ -166,9 +167,9 @@ OpRecord describe(const AttentionDecodeArgs& args) {
   }
   return {.op = "attention_decode",
           .dims = {b, n, args.past, a, k, d},
-          .flops = 4 * real(a * n) * real(all * d),
+          .flops = 2 * real(a * n) * real(all * (d + e)),
           .bytes = real(args.q.bytes() + args.out.bytes() + args.lse.bytes()) +
-                   2 * real(all * k * d * dtype_bytes(args.q.dtype))};
+                   real(all * k * (d + e) * dtype_bytes(args.q.dtype))};
 }
 
 OpRecord describe(const AttentionSinkForwardArgs& args) {
@@ -195,6 +196,38 @@ OpRecord describe(const AttentionSinkBackwardArgs& args) {
           .dims = {n, a},
           .bytes = real(args.sinks.bytes() + args.lse.bytes() + args.delta.bytes() +
                         (args.beta == 0 ? 1 : 2) * args.d_sinks.bytes())};
+}
+
+namespace {
+
+// The operands that latent_heads reads and writes, or the gradients of them.
+OpRecord describe_latent(const char* op, const std::array<int64_t, 4>& sizes, const Matrix& up,
+                         const Matrix& shared, const Matrix& keys, const Matrix& values) {
+  const auto [heads, shared_dim, head_dim, value_dim] = sizes;
+  const int64_t n = up.rows;
+  TUTTI_CHECK(heads > 0 && shared_dim >= 0 && head_dim >= 0 && value_dim > 0,
+              "{}: {} heads of {} + {} and {} columns", op, heads, shared_dim, head_dim, value_dim);
+  check_matrix("up", up, n, heads * (head_dim + value_dim), up.dtype);
+  check_matrix("shared", shared, n, shared_dim, up.dtype);
+  check_matrix("keys", keys, n, heads * (shared_dim + head_dim), up.dtype);
+  check_matrix("values", values, n, heads * value_dim, up.dtype);
+  return {.op = op,
+          .dims = {n, heads, shared_dim, head_dim, value_dim},
+          .bytes = real(up.bytes() + shared.bytes() + keys.bytes() + values.bytes())};
+}
+
+}  // namespace
+
+OpRecord describe(const LatentHeadsArgs& args) {
+  return describe_latent("latent_heads",
+                         {args.heads, args.shared_dim, args.head_dim, args.value_dim}, args.up,
+                         args.shared, args.keys, args.values);
+}
+
+OpRecord describe(const LatentHeadsBackwardArgs& args) {
+  return describe_latent("latent_heads_backward",
+                         {args.heads, args.shared_dim, args.head_dim, args.value_dim}, args.d_up,
+                         args.d_shared, args.d_keys, args.d_values);
 }
 
 double twice_pairs(const int32_t* starts, int64_t batch, int64_t sequence) {

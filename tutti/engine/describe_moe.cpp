@@ -75,6 +75,14 @@ OpRecord describe(const RouteForwardArgs& args) {
                   (!args.bias || args.bias.count == args.logits.cols),
               "{}: logits [{}, {}], probabilities [{}, {}], bias {}", kOp, args.logits.rows,
               args.logits.cols, args.probabilities.rows, args.probabilities.cols, args.bias.count);
+  const RouterGroups& groups = args.groups;
+  TUTTI_CHECK(
+      groups.count == 1 || (groups.count > 1 && groups.count <= kMostRouterGroups &&
+                            args.logits.cols % groups.count == 0 && groups.chosen > 0 &&
+                            groups.chosen <= groups.count && groups.best > 0 &&
+                            args.experts.cols <= groups.chosen * (args.logits.cols / groups.count)),
+      "{}: {} of {} experts in {} of {} groups, marked by {}", kOp, args.experts.cols,
+      args.logits.cols, groups.chosen, groups.count, groups.best);
   return {.op = kOp,
           .dims = {args.logits.rows, args.logits.cols, args.experts.cols},
           .bytes = real(args.logits.bytes() + args.bias.bytes() + args.probabilities.bytes() +
@@ -103,6 +111,8 @@ OpRecord describe(const RouteBackwardArgs& args) {
               "of {} experts",
               kOp, sequences, args.counts.cols, args.positions.rows, args.positions.cols,
               args.load.count, args.sums.count, rows, args.first_row, experts);
+  TUTTI_CHECK(args.scores == RouterScores::softmax || args.z_scale == 0,
+              "{}: sigmoid scores with a z loss of {}", kOp, args.z_scale);
   TUTTI_CHECK(args.beta == 0 || args.beta == 1, "{}: beta {} is neither 0 nor 1", kOp, args.beta);
   const int64_t sides = args.beta == 0 ? 1 : 2;
   return {.op = kOp,

@@ -21,10 +21,25 @@
 
 namespace tutti::engine {
 
-// Per row: probabilities = softmax(logits) over all experts; experts = the k experts with the
-// largest probability + bias, in descending order, ties to the lower index; weights = their
-// probabilities (without bias), divided by their sum if `renormalize`. lse = log-sum-exp of the
-// logits. All in f32.
+// How routers score experts: with probabilities that compete, or each for itself (DeepSeek-V3).
+enum class RouterScores { softmax, sigmoid };
+
+// Which experts a row may choose: those of its best groups. Experts are divided into `count` groups
+// of consecutive ones, of which the `chosen` with the largest mark may be chosen from; the mark of
+// a group is its largest score + bias, or the sum of the `best` largest of them (DeepSeek-V2: 1;
+// DeepSeek-V3: 2). Ties go to the lower index. count 1: all may be chosen.
+inline constexpr int64_t kMostRouterGroups = 256;
+struct RouterGroups {
+  int64_t count = 1;
+  int64_t chosen = 1;
+  int64_t best = 1;
+};
+
+// Per row: probabilities = softmax(logits) over all experts, or sigmoid(logits) of each; experts =
+// the k experts with the largest probability + bias in the groups that may be chosen from, in
+// descending order, ties to the lower index; weights = factor * their probabilities (without bias),
+// divided by their sum if `renormalize`. lse = log-sum-exp of the logits. All in f32. Sigmoid,
+// several groups and a factor on the CPU only.
 // record "route_forward": dims (N, E, k).
 struct RouteForwardArgs {
   Matrix logits;         // [N, E] f32
@@ -35,6 +50,9 @@ struct RouteForwardArgs {
   Matrix weights;        // [N, k] f32
   bool given = false;    // `experts` is an input: only the weights are computed
   bool renormalize = true;
+  RouterScores scores = RouterScores::softmax;
+  RouterGroups groups = {};
+  float factor = 1;
 };
 
 // Assigns a row to each choice: rows are sorted by expert, then by token. An expert takes at most
@@ -143,6 +161,7 @@ struct GroupedColumnSumArgs {
 // d_logits from d_weights, plus the gradients of two auxiliary losses over sequences of T tokens:
 //   balance(sequence) = E * sum over e of (counts[e] / T) * (mean of probabilities[:, e])
 //   z(row)            = lse^2
+// where probabilities of sigmoid scores are taken over their sum in the first, and z_scale is 0.
 // d_logits = d(sum of d_weights * weights) + balance_scale * d(balance) + z_scale * d(z); counts
 // are constants. If sequences are sharded across ranks, the rows are a part of them, `sequence` is
 // T, and counts cover all parts. If the rows are a block of a micro-batch's rows, with `rows_each`
@@ -166,7 +185,9 @@ struct RouteBackwardArgs {
   float balance_scale = 0;
   float z_scale = 0;
   bool renormalize = true;  // as in route_forward
-  Matrix d_logits;          // [N, E] c
+  RouterScores scores = RouterScores::softmax;
+  float factor = 1;
+  Matrix d_logits;  // [N, E] c
   float beta = 1;
   Vector load;  // [E] f32
   Vector sums;  // [3] f32

@@ -30,9 +30,12 @@ struct Problem {
   int64_t query_first = 0, query_end = 0;  // queries of a sequence that attend to keys
   int64_t key_end = 0;                     // keys of a sequence that are attended to
   int64_t query_blocks = 0, key_blocks = 0;
-  int64_t padded = 0;       // D
-  int64_t depth_words = 0;  // D, without padding
-  int64_t row_words = 0;    // D, padded
+  int64_t padded = 0;        // D
+  int64_t depth_words = 0;   // D, without padding
+  int64_t row_words = 0;     // D, padded
+  int64_t value_padded = 0;  // E, and so on
+  int64_t value_depth_words = 0;
+  int64_t value_row_words = 0;
 };
 
 // Part of the work of one key head: key tiles [key_begin, key_end) against query tiles
@@ -51,7 +54,7 @@ struct KeyTile {
   uint32_t* values_by_columns = nullptr;
   uint32_t* keys_by_depth = nullptr;
   float* d_keys = nullptr;    // [kTile][padded D]
-  float* d_values = nullptr;  // [kTile][padded D]
+  float* d_values = nullptr;  // [kTile][padded E]
 };
 
 struct Scratch {
@@ -71,19 +74,20 @@ struct Scratch {
 
 Scratch carve(Carver& carver, const Problem& p, int64_t query_tiles) {
   const int64_t packed = kTile * p.row_words;
+  const int64_t packed_values = kTile * p.value_row_words;
   Scratch s;
   for (KeyTile& tile : s.key_tiles) {
     tile.keys_by_columns = carver.take<uint32_t>(packed);
-    tile.values_by_columns = carver.take<uint32_t>(packed);
+    tile.values_by_columns = carver.take<uint32_t>(packed_values);
     tile.keys_by_depth = carver.take<uint32_t>(packed);
     tile.d_keys = carver.take<float>(kTile * p.padded);
-    tile.d_values = carver.take<float>(kTile * p.padded);
+    tile.d_values = carver.take<float>(kTile * p.value_padded);
   }
-  s.spare = carver.take<uint32_t>(packed);
+  s.spare = carver.take<uint32_t>(std::max(packed, packed_values));
   s.q = carver.take<uint32_t>(packed);
   s.q_by_depth = carver.take<uint32_t>(packed);
-  s.d_out = carver.take<uint32_t>(packed);
-  s.d_out_by_depth = carver.take<uint32_t>(packed);
+  s.d_out = carver.take<uint32_t>(packed_values);
+  s.d_out_by_depth = carver.take<uint32_t>(packed_values);
   s.scores = carver.take<float>(kTile * kTile);
   s.dp = carver.take<float>(kTile * kTile);
   if (p.ops.elements_per_word == 1) {
@@ -100,17 +104,17 @@ Scratch carve(Carver& carver, const Problem& p, int64_t query_tiles) {
 }
 
 TileSource query_tile(const Problem& p, const Matrix& matrix, int64_t sequence, int64_t tile,
-                      int64_t head) {
+                      int64_t head, int64_t width) {
   const int64_t first = p.query_first + tile * kTile;
   return head_rows(matrix, sequence * p.args.rows + first, std::min(kTile, p.query_end - first),
-                   head, p.args.head_dim);
+                   head, width);
 }
 
 TileSource key_tile(const Problem& p, const Matrix& matrix, int64_t sequence, int64_t tile,
-                    int64_t head) {
+                    int64_t head, int64_t width) {
   const int64_t first = tile * kTile;
   return head_rows(matrix, sequence * p.args.rows + first, std::min(kTile, p.key_end - first), head,
-                   p.args.head_dim);
+                   width);
 }
 
 // The starts of a query tile's rows, or null.
@@ -126,65 +130,67 @@ int64_t first_key_tile(const Problem& p, int64_t sequence, int64_t query_tile) {
 }
 
 // to = factor * tile, or (in f32) to += factor * tile.
-void store_tile(const Problem& p, const float* tile, float factor, const TileSource& to,
-                DType dtype, bool add) {
+void store_tile(const float* tile, int64_t padded, float factor, const TileSource& to, DType dtype,
+                bool add) {
   if (add) {
     auto* out = static_cast<float*>(const_cast<void*>(to.data));
-    for (int64_t r = 0; r < to.rows; ++r, out += to.ld, tile += p.padded) {
+    for (int64_t r = 0; r < to.rows; ++r, out += to.ld, tile += padded) {
       for (int64_t c = 0; c < to.cols; ++c) out[c] += factor * tile[c];
     }
     return;
   }
   float factors[kTile];
   std::fill_n(factors, kTile, factor);
-  tile_ops(dtype).store(tile, p.padded, factors, to.rows, to.cols, const_cast<void*>(to.data),
-                        to.ld);
+  tile_ops(dtype).store(tile, padded, factors, to.rows, to.cols, const_cast<void*>(to.data), to.ld);
 }
 
 void load_keys(const Problem& p, const Part& part, int64_t index, uint32_t* spare, KeyTile& tile) {
-  const TileSource keys = key_tile(p, p.args.keys, part.sequence, index, part.kv_head);
-  const TileSource values = key_tile(p, p.args.values, part.sequence, index, part.kv_head);
+  const TileSource keys =
+      key_tile(p, p.args.keys, part.sequence, index, part.kv_head, p.args.head_dim);
+  const TileSource values =
+      key_tile(p, p.args.values, part.sequence, index, part.kv_head, p.args.value_dim);
   tile.rows = keys.rows;
   p.ops.pack_columns(keys, spare, tile.keys_by_columns);
   p.ops.pack_columns(values, spare, tile.values_by_columns);
   if (part.want_queries) p.ops.pack_depth(keys, tile.keys_by_depth);
   if (part.want_keys) {
     std::fill_n(tile.d_keys, tile.rows * p.padded, 0.0F);
-    std::fill_n(tile.d_values, tile.rows * p.padded, 0.0F);
+    std::fill_n(tile.d_values, tile.rows * p.value_padded, 0.0F);
   }
 }
 
 // [query rows, keys]: a row of a query-side matrix times each row of a key-side matrix.
-void multiply_by_keys(const Problem& p, const uint32_t* rows_of, const uint32_t* columns,
-                      int64_t rows, int64_t keys, bool diagonal, float* out) {
+void multiply_by_keys(const Problem& p, bool values, const uint32_t* rows_of,
+                      const uint32_t* columns, int64_t rows, int64_t keys, bool diagonal,
+                      float* out) {
   TileProduct product;
   product.c = out;
   product.ldc = kTile;
   product.a = rows_of;
-  product.a_row = p.row_words;
+  product.a_row = values ? p.value_row_words : p.row_words;
   product.a_depth = 1;
   product.b = columns;
   product.ldb = kTile;
   product.rows = rows;
   product.cols = round_up(keys, 16);
-  product.depth = p.depth_words;
+  product.depth = values ? p.value_depth_words : p.depth_words;
   product.skip = diagonal ? Skip::columns_after_row : Skip::nothing;
   p.ops.multiply(product);
 }
 
-// out [keys, D] += weights [query rows, keys]^T * queries [query rows, D].
-void add_to_keys(const Problem& p, const uint32_t* weights, const uint32_t* queries, int64_t rows,
-                 int64_t keys, bool diagonal, float* out) {
+// out [keys, D] += weights [query rows, keys]^T * queries [query rows, D], or of values' width.
+void add_to_keys(const Problem& p, int64_t padded, const uint32_t* weights, const uint32_t* queries,
+                 int64_t rows, int64_t keys, bool diagonal, float* out) {
   TileProduct product;
   product.c = out;
-  product.ldc = p.padded;
+  product.ldc = padded;
   product.a = weights;
   product.a_row = 1;
   product.a_depth = kTile;
   product.b = queries;
-  product.ldb = p.padded;
+  product.ldb = padded;
   product.rows = keys;
-  product.cols = p.padded;
+  product.cols = padded;
   product.depth = (rows + p.ops.elements_per_word - 1) / p.ops.elements_per_word;
   product.accumulate = true;
   product.skip = diagonal ? Skip::depth_before_row : Skip::nothing;
@@ -233,8 +239,9 @@ void run_part(const Problem& p, const Part& part, Scratch& s) {
       for (int64_t i = std::max(lowest, part.query_begin); i < part.query_end; ++i) {
         const int64_t seen_begin = first_key_tile(p, part.sequence, i);
         if (seen_begin >= last) break;
-        const TileSource q = query_tile(p, p.args.q, part.sequence, i, head);
-        const TileSource d_out = query_tile(p, p.args.d_out, part.sequence, i, head);
+        const TileSource q = query_tile(p, p.args.q, part.sequence, i, head, p.args.head_dim);
+        const TileSource d_out =
+            query_tile(p, p.args.d_out, part.sequence, i, head, p.args.value_dim);
         p.ops.pack_rows(q, s.q);
         p.ops.pack_rows(d_out, s.d_out);
         if (part.want_keys) {
@@ -251,8 +258,10 @@ void run_part(const Problem& p, const Part& part, Scratch& s) {
         for (int64_t j = std::max(first, seen_begin); j < seen_end; ++j) {
           const KeyTile& tile = s.key_tiles[j - first];
           const bool diagonal = p.args.causal && i == j;
-          multiply_by_keys(p, s.q, tile.keys_by_columns, q.rows, tile.rows, diagonal, s.scores);
-          multiply_by_keys(p, s.d_out, tile.values_by_columns, q.rows, tile.rows, diagonal, s.dp);
+          multiply_by_keys(p, false, s.q, tile.keys_by_columns, q.rows, tile.rows, diagonal,
+                           s.scores);
+          multiply_by_keys(p, true, s.d_out, tile.values_by_columns, q.rows, tile.rows, diagonal,
+                           s.dp);
           const float cap_slope = p.args.softcap > 0 ? p.args.scale / p.args.softcap : 0;
           if (cap_slope > 0) p.ops.cap(s.scores, q.rows, cap_slope);
           GradientTile gradient;
@@ -269,9 +278,10 @@ void run_part(const Problem& p, const Part& part, Scratch& s) {
           gradient.ds_by_rows = s.ds_by_rows;
           p.ops.gradient(gradient);
           if (part.want_keys) {
-            add_to_keys(p, s.p_by_columns, s.d_out_by_depth, q.rows, tile.rows, diagonal,
-                        tile.d_values);
-            add_to_keys(p, s.ds_by_columns, s.q_by_depth, q.rows, tile.rows, diagonal, tile.d_keys);
+            add_to_keys(p, p.value_padded, s.p_by_columns, s.d_out_by_depth, q.rows, tile.rows,
+                        diagonal, tile.d_values);
+            add_to_keys(p, p.padded, s.ds_by_columns, s.q_by_depth, q.rows, tile.rows, diagonal,
+                        tile.d_keys);
           }
           if (part.want_queries) {
             add_to_queries(p, s, tile, q.rows, diagonal, d_q_tile(member, i));
@@ -283,18 +293,20 @@ void run_part(const Problem& p, const Part& part, Scratch& s) {
     for (int64_t j = first; j < last; ++j) {
       const KeyTile& tile = s.key_tiles[j - first];
       const AttendBackward& args = p.args;
-      store_tile(p, tile.d_keys, args.scale,
-                 key_tile(p, args.d_keys, part.sequence, j, part.kv_head), args.d_keys.dtype,
-                 args.add_keys);
-      store_tile(p, tile.d_values, 1, key_tile(p, args.d_values, part.sequence, j, part.kv_head),
+      store_tile(tile.d_keys, p.padded, args.scale,
+                 key_tile(p, args.d_keys, part.sequence, j, part.kv_head, args.head_dim),
+                 args.d_keys.dtype, args.add_keys);
+      store_tile(tile.d_values, p.value_padded, 1,
+                 key_tile(p, args.d_values, part.sequence, j, part.kv_head, args.value_dim),
                  args.d_values.dtype, args.add_keys);
     }
   }
   if (!part.want_queries) return;
   for (int64_t member = 0; member < p.group; ++member) {
     for (int64_t i = part.query_begin; i < part.query_end; ++i) {
-      store_tile(p, d_q_tile(member, i), p.args.scale,
-                 query_tile(p, p.args.d_q, part.sequence, i, part.kv_head * p.group + member),
+      store_tile(d_q_tile(member, i), p.padded, p.args.scale,
+                 query_tile(p, p.args.d_q, part.sequence, i, part.kv_head * p.group + member,
+                            p.args.head_dim),
                  p.args.d_q.dtype, p.args.add_queries);
     }
   }
@@ -310,8 +322,8 @@ void compute_delta(const Problem& p) {
     for (int64_t first = 0; first < args.rows; first += kTile) {
       const int64_t rows = std::min(kTile, args.rows - first);
       const int64_t row = sequence * args.rows + first;
-      p.ops.row_dots(head_rows(args.d_out, row, rows, head, args.head_dim),
-                     head_rows(args.out, row, rows, head, args.head_dim), delta + first);
+      p.ops.row_dots(head_rows(args.d_out, row, rows, head, args.value_dim),
+                     head_rows(args.out, row, rows, head, args.value_dim), delta + first);
     }
   });
 }
@@ -388,6 +400,9 @@ void attend_backward(CpuStream& stream, const AttendBackward& args) {
   p.padded = padded_columns(args.head_dim);
   p.depth_words = (args.head_dim + p.ops.elements_per_word - 1) / p.ops.elements_per_word;
   p.row_words = p.padded / p.ops.elements_per_word;
+  p.value_padded = padded_columns(args.value_dim);
+  p.value_depth_words = (args.value_dim + p.ops.elements_per_word - 1) / p.ops.elements_per_word;
+  p.value_row_words = p.value_padded / p.ops.elements_per_word;
   zero_rest(args);
   run(p, stream);
 }

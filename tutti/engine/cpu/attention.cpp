@@ -26,7 +26,7 @@ struct QueryTile {
   int64_t first = 0;  // query of its first row
   int64_t rows = 0;
   uint32_t* q = nullptr;     // [kTile][padded D words]
-  float* out = nullptr;      // [kTile][padded D]
+  float* out = nullptr;      // [kTile][padded E]
   float* row_max = nullptr;  // [kTile]
   float* row_sum = nullptr;  // [kTile][kSumLanes]
 };
@@ -35,16 +35,15 @@ struct Scratch {
   QueryTile tiles[kQueryTilesPerTask];
   uint32_t* keys = nullptr;    // [padded D words][kTile]
   uint32_t* spare = nullptr;   // [kTile][padded D words]
-  uint32_t* values = nullptr;  // [kTile words][padded D]
+  uint32_t* values = nullptr;  // [kTile words][padded E]
   float* scores = nullptr;     // [kTile][kTile]
   uint32_t* p = nullptr;       // [kTile][kTile words]
-  char* rows = nullptr;        // [kTile][D] elements: of a head, from pages apart
+  char* rows = nullptr;        // [kTile][D or E] elements: of a head, from pages apart
 };
 
 Scratch carve(Carver& carver, const Attend& args, int64_t tiles, int64_t elements_per_word) {
-  const int64_t head_dim = args.head_dim;
-  const int64_t padded = padded_columns(head_dim);
-  const int64_t words = padded / elements_per_word;
+  const int64_t padded = padded_columns(args.value_dim);
+  const int64_t words = padded_columns(args.head_dim) / elements_per_word;
   Scratch s;
   for (int64_t i = 0; i < tiles; ++i) {
     s.tiles[i].q = carver.take<uint32_t>(kTile * words);
@@ -59,7 +58,8 @@ Scratch carve(Carver& carver, const Attend& args, int64_t tiles, int64_t element
   s.p = elements_per_word == 1 ? reinterpret_cast<uint32_t*>(s.scores)
                                : carver.take<uint32_t>(kTile * kTile / elements_per_word);
   if (args.pages != nullptr) {
-    s.rows = carver.take<char>(kTile * head_dim * dtype_bytes(args.keys.dtype));
+    s.rows = carver.take<char>(kTile * std::max(args.head_dim, args.value_dim) *
+                               dtype_bytes(args.keys.dtype));
   }
   return s;
 }
@@ -91,7 +91,7 @@ Tasks plan_tasks(const Attend& args) {
 }
 
 void start(const Attend& args, const TileOps& ops, int64_t sequence, QueryTile& tile) {
-  const int64_t padded = padded_columns(args.head_dim);
+  const int64_t padded = padded_columns(args.value_dim);
   ops.pack_rows(
       head_rows(args.q, args.query_row(sequence, tile.first), tile.rows, tile.head, args.head_dim),
       tile.q);
@@ -104,10 +104,10 @@ void start(const Attend& args, const TileOps& ops, int64_t sequence, QueryTile& 
   // The result so far counts like one key with the value `out` and the score lse.
   for (int64_t r = 0; r < tile.rows; ++r) {
     const float* from =
-        args.out.row<float>(args.query_row(sequence, tile.first + r)) + tile.head * args.head_dim;
+        args.out.row<float>(args.query_row(sequence, tile.first + r)) + tile.head * args.value_dim;
     float* to = tile.out + r * padded;
-    std::copy_n(from, args.head_dim, to);
-    std::fill(to + args.head_dim, to + padded, 0.0F);
+    std::copy_n(from, args.value_dim, to);
+    std::fill(to + args.value_dim, to + padded, 0.0F);
     tile.row_max[r] =
         args.lse.as<float>()[args.lse_index(sequence, tile.head, tile.first + r)] / args.scale;
     tile.row_sum[r * kSumLanes] = 1;
@@ -126,14 +126,14 @@ void add_keys(const Attend& args, const TileOps& ops, const Scratch& s, const Qu
   const int32_t* starts = starts_of(args, sequence, tile);
   if (key >= position + tile.rows || (starts != nullptr && key + keys <= starts[0])) return;
   const bool diagonal = key == position;
-  const int64_t padded = padded_columns(args.head_dim);
+  const int64_t padded = padded_columns(args.value_dim);
   const int64_t per_word = ops.elements_per_word;
 
   TileProduct scores;
   scores.c = s.scores;
   scores.ldc = kTile;
   scores.a = tile.q;
-  scores.a_row = padded / per_word;
+  scores.a_row = padded_columns(args.head_dim) / per_word;
   scores.a_depth = 1;
   scores.b = s.keys;
   scores.ldb = kTile;
@@ -183,9 +183,9 @@ void finish(const Attend& args, int64_t sequence, const QueryTile& tile) {
     }
   }
   const TileSource to = head_rows(args.out, args.query_row(sequence, tile.first), tile.rows,
-                                  tile.head, args.head_dim);
+                                  tile.head, args.value_dim);
   tile_ops(args.out.dtype)
-      .store(tile.out, padded_columns(args.head_dim), factors, tile.rows, args.head_dim,
+      .store(tile.out, padded_columns(args.value_dim), factors, tile.rows, args.value_dim,
              const_cast<void*>(to.data), args.out.ld);
 }
 
@@ -223,20 +223,27 @@ void for_each_run(const Attend& args, const KeyRange& range, const Visit& visit)
   }
 }
 
+// Columns of head `head` in keys or values.
+struct HeadColumns {
+  const Matrix& from;
+  int64_t head, width;
+};
+
 // Keys or values of a head: where they lie, or gathered in `room`.
-TileSource key_rows(const Attend& args, const Matrix& from, const KeyRange& range, int64_t kv_head,
+TileSource key_rows(const Attend& args, const HeadColumns& columns, const KeyRange& range,
                     char* room) {
-  TileSource source = {room, args.head_dim, range.count, args.head_dim};
-  const int64_t row_bytes = args.head_dim * dtype_bytes(from.dtype);
+  TileSource source = {room, columns.width, range.count, columns.width};
+  const int64_t element_bytes = dtype_bytes(columns.from.dtype);
+  const int64_t row_bytes = columns.width * element_bytes;
   for_each_run(args, range, [&](int64_t row, int64_t done, int64_t count) {
-    const TileSource run = head_rows(from, row, count, kv_head, args.head_dim);
+    const TileSource run = head_rows(columns.from, row, count, columns.head, columns.width);
     if (count == range.count) {
       source = run;
       return;
     }
     const char* data = static_cast<const char*>(run.data);
     for (int64_t r = 0; r < count; ++r) {
-      std::memcpy(room + (done + r) * row_bytes, data + r * run.ld * dtype_bytes(from.dtype),
+      std::memcpy(room + (done + r) * row_bytes, data + r * run.ld * element_bytes,
                   static_cast<size_t>(row_bytes));
     }
   });
@@ -277,12 +284,13 @@ void run_task(const Attend& args, const TileOps& ops, const Tasks& tasks, Scratc
   for (int64_t key = keys_begin / kTile * kTile; key < keys_end; key += kTile) {
     const int64_t keys = std::min(kTile, keys_end - key);
     const KeyRange range = {sequence, key, keys};
-    ops.pack_columns(key_rows(args, args.keys, range, kv_head, s.rows), s.spare, s.keys);
-    ops.pack_depth(key_rows(args, args.values, range, kv_head, s.rows), s.values);
+    ops.pack_columns(key_rows(args, {args.keys, kv_head, args.head_dim}, range, s.rows), s.spare,
+                     s.keys);
+    ops.pack_depth(key_rows(args, {args.values, kv_head, args.value_dim}, range, s.rows), s.values);
     const int64_t ahead = std::min(kTile, keys_end - key - keys);
     for_each_run(args, {sequence, key + keys, ahead}, [&](int64_t row, int64_t, int64_t count) {
       prefetch(head_rows(args.keys, row, count, kv_head, args.head_dim), args.keys.dtype);
-      prefetch(head_rows(args.values, row, count, kv_head, args.head_dim), args.values.dtype);
+      prefetch(head_rows(args.values, row, count, kv_head, args.value_dim), args.values.dtype);
     });
     for (int64_t i = 0; i < tiles; ++i) add_keys(args, ops, s, s.tiles[i], sequence, key, keys);
   }
@@ -308,11 +316,12 @@ void attend(CpuStream& stream, const Attend& args) {
 
 void cpu_attention_forward(Stream& stream, const AttentionForwardArgs& args) {
   const double begin = begin_op(stream);
-  const int64_t b = args.batch, t = args.sequence, width = args.heads * args.head_dim;
-  if (b * t * width == 0) return;
+  const int64_t b = args.batch, t = args.sequence;
+  if (b * t * args.heads * args.head_dim == 0) return;
   OpRecord what = describe(args);
   if (args.starts) {
-    what.flops = 2 * static_cast<double>(width) * twice_pairs(args.starts.as<int32_t>(), b, t);
+    const int64_t widths = args.heads * (args.head_dim + value_width(args));
+    what.flops = static_cast<double>(widths) * twice_pairs(args.starts.as<int32_t>(), b, t);
   }
   attend(cpu_stream(stream), attend_of(args));
   record(stream, what, begin);

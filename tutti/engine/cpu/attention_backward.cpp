@@ -10,11 +10,12 @@ namespace tutti::engine {
 
 void cpu_attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
   const double begin = begin_op(stream);
-  const int64_t b = args.batch, t = args.sequence, width = args.heads * args.head_dim;
-  if (b * t * width == 0) return;
+  const int64_t b = args.batch, t = args.sequence;
+  if (b * t * args.heads * args.head_dim == 0) return;
   OpRecord what = describe(args);
   if (args.starts) {
-    what.flops = 5 * static_cast<double>(width) * twice_pairs(args.starts.as<int32_t>(), b, t);
+    const int64_t widths = args.heads * (3 * args.head_dim + 2 * value_width(args));
+    what.flops = static_cast<double>(widths) * twice_pairs(args.starts.as<int32_t>(), b, t);
   }
   attend_backward(cpu_stream(stream), attend_of(args));
   record(stream, what, begin);

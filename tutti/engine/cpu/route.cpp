@@ -1,11 +1,16 @@
 // Softmax, top-k choice and weights of a router and their gradients (moe_ops.h states the
 // contract).
-//   w_i = p_i / s over the chosen, s = sum of the chosen p:   dp_i = (dw_i - sum_j dw_j w_j) / s
-//   w_i = p_i, not renormalized:                              dp_i = dw_i
+//   w_i = f p_i / s over the chosen, s = sum of the chosen p: dp_i = (f dw_i - sum_j dw_j w_j) / s
+//   w_i = f p_i, not renormalized:                            dp_i = f dw_i
 //   softmax:                                      dx_j = p_j (dp_j - sum_i dp_i p_i)
+//   sigmoid:                                      dx_j = p_j (1 - p_j) dp_j
+// The balance loss of sigmoid scores is of q_j = p_j / S, S = sum of all p, with slope g_j of q_j:
+//   dp_j = (g_j - sum_i g_i q_i) / S
 // Rows have E numbers, a few to a few hundred: plain loops.
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "tutti/engine/cpu/kernels.h"
 #include "tutti/engine/cpu/parallel.h"
@@ -22,21 +27,74 @@ float bias_of(const Vector& bias, int64_t e) {
   return bias.dtype == DType::bf16 ? to_f32(bias.as<bf16>()[e]) : bias.as<float>()[e];
 }
 
+// p[count] of the logits x[count], which may be the same memory; returns lse.
+float probabilities_of(RouterScores scores, const float* x, int64_t count, float* p) {
+  const float highest = *std::max_element(x, x + count);
+  float sum = 0;
+  for (int64_t e = 0; e < count; ++e) {
+    const float relative = std::exp(x[e] - highest);
+    sum += relative;
+    p[e] = scores == RouterScores::sigmoid ? 1 / (1 + std::exp(-x[e])) : relative;
+  }
+  if (scores == RouterScores::softmax) {
+    for (int64_t e = 0; e < count; ++e) p[e] /= sum;
+  }
+  return highest + std::log(sum);
+}
+
+// The mark of a group: the sum of its `best` largest scores.
+float mark_of(const RouteForwardArgs& args, const float* p, int64_t first, int64_t count) {
+  float sum = 0;
+  float bound = std::numeric_limits<float>::infinity();  // what is above was taken,
+  int64_t at = -1;                                       // and of what is equal all up to here
+  for (int64_t i = 0; i < args.groups.best; ++i) {
+    int64_t best = -1;
+    float best_score = 0;
+    for (int64_t e = first; e < first + count; ++e) {
+      const float score = p[e] + bias_of(args.bias, e);
+      if (score > bound || (score == bound && e <= at)) continue;
+      if (best < 0 || score > best_score) {
+        best = e;
+        best_score = score;
+      }
+    }
+    if (best < 0) break;  // of NaN
+    sum += best_score;
+    bound = best_score;
+    at = best;
+  }
+  return sum;
+}
+
+// The groups that a row may choose from.
+struct OpenGroups {
+  bool open[kMostRouterGroups] = {};
+};
+OpenGroups open_groups(const RouteForwardArgs& args, const float* p, int64_t count) {
+  OpenGroups out;
+  float marks[kMostRouterGroups];
+  const int64_t width = count / args.groups.count;
+  for (int64_t g = 0; g < args.groups.count; ++g) marks[g] = mark_of(args, p, g * width, width);
+  for (int64_t i = 0; i < args.groups.chosen; ++i) {
+    int64_t best = -1;
+    for (int64_t g = 0; g < args.groups.count; ++g) {
+      if (!out.open[g] && (best < 0 || marks[g] > marks[best])) best = g;
+    }
+    out.open[best] = true;
+  }
+  return out;
+}
+
 void forward_row(const RouteForwardArgs& args, int64_t n) {
   const int64_t count = args.logits.cols;
-  const float* x = args.logits.row<float>(n);
   float* p = args.probabilities.row<float>(n);
   int32_t* chosen = args.experts.row<int32_t>(n);
   float* weights = args.weights.row<float>(n);
 
-  const float highest = *std::max_element(x, x + count);
-  float sum = 0;
-  for (int64_t e = 0; e < count; ++e) {
-    p[e] = std::exp(x[e] - highest);
-    sum += p[e];
-  }
-  args.lse.as<float>()[n] = highest + std::log(sum);
-  for (int64_t e = 0; e < count; ++e) p[e] /= sum;
+  args.lse.as<float>()[n] = probabilities_of(args.scores, args.logits.row<float>(n), count, p);
+  const bool limited = args.groups.count > 1 && !args.given;
+  const OpenGroups groups = limited ? open_groups(args, p, count) : OpenGroups{};
+  const int64_t width = count / args.groups.count;
 
   // Comparisons with NaN are false, so a row of NaN chooses the first k experts, each once.
   float chosen_sum = 0;
@@ -49,6 +107,7 @@ void forward_row(const RouteForwardArgs& args, int64_t n) {
     int32_t best = -1;
     float best_score = 0;
     for (int32_t e = 0; e < count; ++e) {
+      if (limited && !groups.open[e / width]) continue;
       if (std::find(chosen, chosen + i, e) != chosen + i) continue;
       const float score = p[e] + bias_of(args.bias, e);
       if (best < 0 || score > best_score) {
@@ -60,7 +119,9 @@ void forward_row(const RouteForwardArgs& args, int64_t n) {
     chosen_sum += p[best];
   }
   const float divisor = args.renormalize ? chosen_sum : 1;
-  for (int64_t i = 0; i < args.experts.cols; ++i) weights[i] = p[chosen[i]] / divisor;
+  for (int64_t i = 0; i < args.experts.cols; ++i) {
+    weights[i] = args.factor * p[chosen[i]] / divisor;
+  }
 }
 
 // slope[e] = gradient of the balance loss of sequence b with respect to each of its probabilities
@@ -76,7 +137,9 @@ double balance_of_sequence(const RouteBackwardArgs& args, int64_t b, int64_t tok
   const int64_t last = std::min((b + 1) * tokens - args.first_row, rows);
   for (int64_t t = first; t < last; ++t) {
     const float* p = args.probabilities.row<float>(t);
-    for (int64_t e = 0; e < experts; ++e) slope[e] += static_cast<double>(p[e]);
+    const double sum =
+        args.scores == RouterScores::sigmoid ? std::accumulate(p, p + experts, 0.0) : 1.0;
+    for (int64_t e = 0; e < experts; ++e) slope[e] += static_cast<double>(p[e]) / sum;
   }
   double loss = 0;
   for (int64_t e = 0; e < experts; ++e) {
@@ -109,16 +172,29 @@ void backward_row(const RouteBackwardArgs& args, int64_t n, const double* slope)
     chosen_sum = 1;
     dot = 0;
   }
-  const auto d_chosen = [&](int64_t i) { return (dw[i] - dot) / chosen_sum; };
+  const auto d_chosen = [&](int64_t i) { return (args.factor * dw[i] - dot) / chosen_sum; };
   const auto d_balance = [&](int64_t e) {
     return args.balance_scale * static_cast<float>(slope[e]);
   };
+  T* d = args.d_logits.row<T>(n);
+  if (args.scores == RouterScores::sigmoid) {
+    const float sum = std::accumulate(p, p + count, 0.0F);
+    float shared = 0;  // sum of slopes times shares
+    for (int64_t e = 0; e < count; ++e) shared += d_balance(e) * p[e] / sum;
+    for (int64_t e = 0; e < count; ++e) {
+      float dp = (d_balance(e) - shared) / sum;
+      for (int64_t i = 0; i < k; ++i) {
+        if (chosen[i] == e) dp += d_chosen(i);
+      }
+      assign(d, e, p[e] * (1 - p[e]) * dp);
+    }
+    return;
+  }
   float mean = 0;  // sum of dp p
   for (int64_t e = 0; e < count; ++e) mean += d_balance(e) * p[e];
   for (int64_t i = 0; i < k; ++i) mean += d_chosen(i) * p[chosen[i]];
   const float z = 2 * args.z_scale * args.lse.as<float>()[n];
 
-  T* d = args.d_logits.row<T>(n);
   for (int64_t e = 0; e < count; ++e) {
     float dp = d_balance(e);
     for (int64_t i = 0; i < k; ++i) {

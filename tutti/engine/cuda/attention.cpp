@@ -23,7 +23,8 @@ OpRecord describe_seen(CudaStream& stream, const Args& args, double flops_per_pa
 
 void cuda_attention_forward(Stream& stream, const AttentionForwardArgs& args) {
   CudaStream& cuda = cuda_stream(stream);
-  TUTTI_CHECK(args.softcap == 0, "attention: softcap is not supported on cuda");
+  TUTTI_CHECK(args.softcap == 0 && value_width(args) == args.head_dim,
+              "attention: softcap and values of another width are not supported on cuda");
   const OpRecord what = describe_seen(cuda, args, 4);
   if (args.batch * args.sequence * args.heads * args.head_dim == 0) return;
   const double begin = begin_op(cuda);
@@ -33,7 +34,8 @@ void cuda_attention_forward(Stream& stream, const AttentionForwardArgs& args) {
 
 void cuda_attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
   CudaStream& cuda = cuda_stream(stream);
-  TUTTI_CHECK(args.softcap == 0, "attention: softcap is not supported on cuda");
+  TUTTI_CHECK(args.softcap == 0 && value_width(args) == args.head_dim,
+              "attention: softcap and values of another width are not supported on cuda");
   const OpRecord what = describe_seen(cuda, args, 10);
   if (args.batch * args.sequence * args.heads * args.head_dim == 0) return;
   const double begin = begin_op(cuda);

@@ -9,8 +9,8 @@ namespace tutti::engine {
 void cuda_attention_decode(Stream& stream, const AttentionDecodeArgs& args) {
   if (args.batch * args.queries * args.heads * args.head_dim == 0) return;
   const OpRecord what = describe(args);
-  TUTTI_CHECK(args.softcap == 0 && !args.lse, "{}: softcap and lse are not supported on cuda",
-              what.op);
+  TUTTI_CHECK(args.softcap == 0 && !args.lse && value_width(args) == args.head_dim,
+              "{}: softcap, lse and values of another width are not supported on cuda", what.op);
   TUTTI_CHECK(!args.pasts && !args.pages, "{}: pasts and pages are not supported on cuda", what.op);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);

@@ -243,11 +243,19 @@ void check_experts(const char* op, int64_t experts) {
   TUTTI_CHECK(experts <= kMostExperts, "{}: {} experts, at most {}", op, experts, kMostExperts);
 }
 
+template <typename Args>
+void check_scores(const char* op, const Args& args) {
+  TUTTI_CHECK(args.scores == RouterScores::softmax && args.factor == 1,
+              "{}: sigmoid scores or a factor of weights on cuda", op);
+}
+
 }  // namespace
 
 void cuda_route_forward(Stream& stream, const RouteForwardArgs& args) {
   const OpRecord what = describe(args);
   check_experts(what.op, args.logits.cols);
+  check_scores(what.op, args);
+  TUTTI_CHECK(args.groups.count == 1, "{}: groups of experts on cuda", what.op);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   const bool narrow_bias = args.bias && args.bias.dtype == DType::bf16;
@@ -270,6 +278,7 @@ void cuda_route_forward(Stream& stream, const RouteForwardArgs& args) {
 void cuda_route_backward(Stream& stream, const RouteBackwardArgs& args) {
   const OpRecord what = describe(args);
   check_experts(what.op, args.probabilities.cols);
+  check_scores(what.op, args);
   CudaStream& cuda = cuda_stream(stream);
   const double begin = begin_op(cuda);
   const int64_t sequences = args.counts.rows;
