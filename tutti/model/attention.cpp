@@ -207,10 +207,16 @@ void ring_backward(engine::Stream& stream, const AttentionLayer& layer, const Ba
 
 }  // namespace
 
+bool reads_input(const AttentionLayer& layer, const AttentionSteps& steps) {
+  return layer.latent ? latent_reads_input(layer.latent, steps) : steps.qkv;
+}
+
 void attention_forward(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,
                        engine::Matrix x, const AttentionSaved& saved, engine::Matrix branch,
                        const AdapterPass& pass, AttentionSteps steps) {
-  if (steps.qkv) {
+  if (layer.latent) {
+    latent_forward(stream, layer, shape, x, saved, steps);
+  } else if (steps.qkv) {
     linear_forward(stream, layer.qkv, x, saved.qkv, pass, saved.x_amax);
     norm_query_key(stream, layer, saved);
     rotate(stream, layer, shape, saved.qkv, false);
@@ -223,6 +229,7 @@ void attention_forward(engine::Stream& stream, const AttentionLayer& layer, Batc
                                             .heads = layer.heads,
                                             .kv_heads = layer.kv_heads,
                                             .head_dim = layer.head_dim,
+                                            .value_dim = layer.latent.value_dim,
                                             .scale = layer.scale,
                                             .softcap = layer.softcap,
                                             .qkv = saved.qkv,
@@ -248,6 +255,7 @@ void attention_backward_input(engine::Stream& stream, const AttentionLayer& laye
                                              .heads = layer.heads,
                                              .kv_heads = layer.kv_heads,
                                              .head_dim = layer.head_dim,
+                                             .value_dim = layer.latent.value_dim,
                                              .scale = layer.scale,
                                              .softcap = layer.softcap,
                                              .qkv = saved.qkv,
@@ -258,6 +266,7 @@ void attention_backward_input(engine::Stream& stream, const AttentionLayer& laye
                                              .d_qkv = work.d_qkv,
                                              .starts = starts_of(layer, shape)});
   }
+  if (layer.latent) return latent_backward_input(stream, layer, shape, saved, work, dx);
   sinks_backward(stream, layer, shape, saved, work);
   rotate(stream, layer, shape, work.d_qkv, true);
   norm_query_key_backward(stream, layer, saved, work);
@@ -271,6 +280,7 @@ void attention_backward_weight(engine::Stream& stream, const AttentionLayer& lay
   linear_backward_weight(stream, layer.output, saved.out, d_branch, beta, pass,
                          engine::known_magnitude(saved.out_amax.value));
   if (!work.d_qkv) return;
+  if (layer.latent) return latent_backward_weight(stream, layer, x, saved, work, beta);
   linear_backward_weight(stream, layer.qkv, x, work.d_qkv, beta, pass, saved.x_amax);
 }
 

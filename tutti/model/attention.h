@@ -1,9 +1,11 @@
 // Causal self-attention with grouped key/value heads: one fused query-key-value projection,
-// optional norms of queries and keys, RoPE, tiled attention, output projection.
+// optional norms of queries and keys, RoPE, tiled attention, output projection. Or, instead of the
+// first three, latent_attention.h.
 #pragma once
 
 #include "tutti/comm/group.h"
 #include "tutti/engine/stream.h"
+#include "tutti/model/latent_attention.h"
 #include "tutti/model/linear.h"
 
 namespace tutti::model {
@@ -50,6 +52,7 @@ struct AttentionLayer {
   engine::Vector sinks;    // [A] c, optional
   engine::Vector d_sinks;  // [A] f32
   AttentionRing ring;
+  LatentLayer latent;  // instead of qkv; head_dim is then that of keys, and kv_heads = heads
 };
 
 struct AttentionSaved {
@@ -62,6 +65,7 @@ struct AttentionSaved {
   // product computes that of `out`.
   engine::Magnitude x_amax = {};
   engine::Magnitude out_amax = {};
+  LatentSaved latent = {};
 };
 
 struct AttentionWork {
@@ -69,6 +73,7 @@ struct AttentionWork {
   engine::Matrix d_qkv;  // [N, (A+2K)D] c
   engine::Vector delta;  // [B*A*T] f32
   float norm_beta = 1;   // of the gradients of the query and key norms, and of sinks
+  LatentWork latent = {};
 };
 
 // Sizes of a micro-batch on this rank, and the layout of its packed documents.
@@ -99,7 +104,10 @@ struct AttentionSteps {
   bool qkv = true;   // projection, norms and RoPE
   bool core = true;  // out and lse
   bool output = true;
+  bool down = true;  // of latent attention: what is compressed
 };
+// Whether they read x.
+bool reads_input(const AttentionLayer& layer, const AttentionSteps& steps);
 
 // branch [N, H] c = attention(x [N, H] c)
 void attention_forward(engine::Stream& stream, const AttentionLayer& layer, BatchShape shape,

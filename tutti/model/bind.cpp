@@ -38,6 +38,11 @@ Linear bind_weight(const Parameters& parameters, const std::string& name) {
   return out;
 }
 
+engine::RouterScores scores_of(const spec::MixtureOfExperts& moe) {
+  return moe.scores == spec::RouterScores::sigmoid ? engine::RouterScores::sigmoid
+                                                   : engine::RouterScores::softmax;
+}
+
 MoeLayer bind_moe(const spec::ModelConfig& model, const Parameters& parameters,
                   const std::string& name) {
   const bool gelu = model.activation == spec::Activation::gelu;
@@ -53,6 +58,8 @@ MoeLayer bind_moe(const spec::ModelConfig& model, const Parameters& parameters,
     const engine::Matrix bias = parameters.weight(name + ".router.bias");
     out.selection_bias = engine::vector(bias.data, bias.dtype, bias.rows);
   }
+  out.scores = scores_of(model.moe);
+  out.groups = {model.moe.groups, model.moe.top_groups, model.moe.group_best};
   out.up = projection(gelu ? ".experts.up" : ".experts.gate_up");
   out.down = projection(".experts.down");
   if (model.moe.shared_experts > 0) out.shared = bind_mlp(model, parameters, name + ".shared");
@@ -90,6 +97,37 @@ void bind_attention_parts(const spec::ModelConfig& model, const Parameters& para
                static_cast<float>(model.norm_epsilon), static_cast<float>(model.norm_offset)};
 }
 
+void bind_projections(const spec::ModelConfig& model, const Parameters& parameters,
+                      const std::string& prefix, AttentionLayer& out) {
+  if (model.attention == spec::Attention::grouped) {
+    out.qkv = parameters.linear(prefix + "attention.qkv");
+    // On this rank: query heads are divided evenly, key/value heads may be replicated.
+    out.heads = out.output.weight.cols / model.head_dim;
+    out.kv_heads = (out.qkv.weight.rows / model.head_dim - out.heads) / 2;
+    return;
+  }
+  const spec::LatentAttention& sizes = model.latent;
+  LatentLayer& latent = out.latent;
+  latent.rank = sizes.key_value_rank;
+  latent.rope_dim = sizes.rope_head_dim;
+  latent.nope_dim = sizes.nope_head_dim;
+  latent.value_dim = sizes.value_head_dim;
+  latent.epsilon =
+      static_cast<float>(sizes.norm_epsilon > 0 ? sizes.norm_epsilon : model.norm_epsilon);
+  latent.offset = static_cast<float>(model.norm_offset);
+  if (sizes.query_rank > 0) {
+    latent.query_down = parameters.linear(prefix + "attention.query_down");
+    latent.query_norm = parameters.norm(prefix + "attention.query_norm");
+    latent.query = parameters.linear(prefix + "attention.query_up");
+  } else {
+    latent.query = parameters.linear(prefix + "attention.query");
+  }
+  latent.kv_down = parameters.linear(prefix + "attention.kv_down");
+  latent.kv_norm = parameters.norm(prefix + "attention.kv_norm");
+  latent.kv_up = parameters.linear(prefix + "attention.kv_up");
+  out.heads = out.kv_heads = out.output.weight.cols / sizes.value_head_dim;
+}
+
 }  // namespace
 
 Embedding bind_embedding(const spec::ModelConfig& model, const Parameters& parameters,
@@ -121,14 +159,10 @@ BlockLayer bind_block(const spec::ModelConfig& model, const Parameters& paramete
   out.mlp_norm = bind_norm(model, parameters, prefix + "mlp.branch_norm");
   out.residual_multiplier = static_cast<float>(model.residual_multiplier);
   out.tp = groups.tp;
-  out.attention.qkv = parameters.linear(prefix + "attention.qkv");
   out.attention.output = parameters.linear(prefix + "attention.output");
   out.attention.output.summed_over = groups.tp;
-  // On this rank: query heads are divided evenly, key/value heads may be replicated.
-  out.attention.head_dim = model.head_dim;
-  out.attention.heads = out.attention.output.weight.cols / model.head_dim;
-  out.attention.kv_heads =
-      (out.attention.qkv.weight.rows / model.head_dim - out.attention.heads) / 2;
+  out.attention.head_dim = spec::key_dim(model);
+  bind_projections(model, parameters, prefix, out.attention);
   bind_attention_parts(model, parameters, layer, frequencies, sequence, prefix, out.attention);
   out.norm2 = bind_norm(model, parameters, prefix + "norm2");
   if (spec::is_routed(model, layer)) {

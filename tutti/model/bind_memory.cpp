@@ -94,6 +94,13 @@ engine::Magnitude left_by_norm(const spec::ModelConfig& model, const NormSaved& 
   return {norm.amax, norm.amax && model.norm_placement != spec::NormPlacement::after};
 }
 
+LatentSaved bind_latent_saved(const LayerSlots& slots) {
+  return {
+      slots.optional("attention.query_down"),   slots.optional_vector("attention.query_norm.rstd"),
+      slots.optional("attention.query_norm.y"), slots.matrix("attention.kv_down"),
+      slots.vector("attention.kv_norm.rstd"),   slots.matrix("attention.kv_norm.y")};
+}
+
 MoeSaved bind_moe_saved(const spec::ModelConfig& model, const LayerSlots& slots) {
   MoeSaved out;
   out.probabilities = slots.matrix("moe.probabilities");
@@ -145,6 +152,7 @@ BlockSlot bind_block_slot(const spec::ModelConfig& model, const Memory& memory, 
                      slots.optional("attention.query_key.rstd"),
                      left_by_norm(model, saved.norm1),
                      {slots.optional_vector("attention.amax"), false}};
+  if (slots.has("attention.kv_down")) saved.attention.latent = bind_latent_saved(slots);
   if (model.norm_placement != spec::NormPlacement::before) {
     saved.attention_branch = {slots.matrix("attention.branch"),
                               slots.vector("attention.branch.rstd")};
@@ -167,7 +175,7 @@ BlockSteps bind_block_restore(const Memory& memory, SlotKind kind) {
   BlockSteps out;
   out.norm1 = slots.dropped("norm1.y");
   out.attention = {slots.dropped("attention.qkv"), slots.dropped("attention.out"),
-                   slots.dropped("residual_mid")};
+                   slots.dropped("residual_mid"), slots.dropped("attention.kv_down")};
   out.norm2 = slots.dropped("norm2.y");
   if (slots.routed()) {
     out.moe = {slots.dropped("moe.input"),
@@ -204,6 +212,7 @@ WorkSlot bind_work_slot(const spec::ModelConfig& model, const Memory& memory, bo
   work.d_norm2 = tensors.matrix("d_norm2");
   work.attention = {tensors.matrix("d_attention"), tensors.matrix("d_qkv"),
                     memory.vector("workspace", "step", 0, "delta")};
+  work.attention.latent = {tensors.optional("d_kv_down"), tensors.optional("d_query_down")};
   if (routed) {
     work.moe = bind_moe_work(model, tensors);
   } else {
@@ -220,6 +229,7 @@ WorkSlot bind_work_slot(const spec::ModelConfig& model, const Memory& memory, bo
 void bind_groups(const Memory& memory, const Groups& groups, ExchangeSizes& sizes,
                  BlockLayer& block) {
   const auto work = [&](const char* name) { return memory.matrix("workspace", "step", 0, name); };
+  if (block.attention.latent) block.attention.latent.up = work("attention.kv_up");
   if (groups.cp != nullptr) {
     block.attention.ring = {groups.cp,
                             {work("attention.kv.0"), work("attention.kv.1")},

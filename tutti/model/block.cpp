@@ -56,8 +56,9 @@ void block_forward(engine::Stream& stream, const BlockLayer& layer, BatchShape s
     norm_forward(stream, layer.norm1, previous, previous ? branch : engine::Matrix{}, saved.norm1);
   }
   const engine::Matrix attention_input =
-      steps.attention.qkv ? gather_rows(stream, layer.tp, saved.norm1.y, work.branch)
-                          : engine::Matrix{};
+      reads_input(layer.attention, steps.attention)
+          ? gather_rows(stream, layer.tp, saved.norm1.y, work.branch)
+          : engine::Matrix{};
   attention_forward(stream, layer.attention, shape, attention_input, saved.attention, work.branch,
                     pass, steps.attention);
   const bool adds = steps.attention.output;
@@ -148,7 +149,9 @@ void block_backward_weight(engine::Stream& stream, const BlockLayer& layer, Batc
   if (norms) {
     norm_backward_weight(stream, layer.norm2, saved.norm2, own_rows(tp, work.d_norm2), beta);
   }
-  attention_backward_weight(stream, layer.attention, input_of(layer.attention.qkv, saved.norm1.y),
+  const LatentLayer& latent = layer.attention.latent;
+  attention_backward_weight(stream, layer.attention,
+                            input_of(latent ? latent.kv_down : layer.attention.qkv, saved.norm1.y),
                             saved.attention, work.d_branch_attention, work.attention, beta, pass);
   if (norms) {
     norm_backward_weight(stream, layer.norm1, saved.norm1, own_rows(tp, work.d_norm1), beta);

@@ -42,6 +42,7 @@ class Decoder {
 
   int64_t position(int64_t sequence = 0) const { return positions_[static_cast<size_t>(sequence)]; }
   int64_t capacity() const { return core_.sizes().page_rows; }
+  int64_t bytes() const { return core_.bytes(); }
 
  private:
   PagedDecoder::Piece piece(int64_t sequence, std::span<const int32_t> tokens) const;

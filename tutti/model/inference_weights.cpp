@@ -16,6 +16,7 @@ bool is_packed(const spec::ModelConfig& model, const spec::PlacedParam& placed, 
   const auto has = [&](std::string_view part) { return name.find(part) != std::string::npos; };
   if (placed.param.shape.size() < 2 || !name.ends_with(".weight")) return false;
   if (has(".lora_a.") || has(".lora_b.") || has(".router.")) return false;
+  if (has(".attention.kv_up.")) return false;
   if (name == "embedding.position.weight") return false;
   const bool embedding = name == "embedding.token.weight";
   if (embedding && !model.tied_embeddings) return false;

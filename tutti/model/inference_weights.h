@@ -4,8 +4,9 @@
 //
 // Packed are the projections of blocks and experts, the head, and the token embeddings where the
 // head is tied to them; of these two the kind is int8 also where the others are int4, as every
-// logit and every token depends on them. Routers, norms, biases, positions, adapters and embeddings
-// that are only looked up keep the type that is computed in.
+// logit and every token depends on them. Routers, norms, biases, positions, adapters, embeddings
+// that are only looked up and latent attention's projection up of keys and values, which generation
+// applies per head, keep the type that is computed in.
 //
 // The experts of a layer are packed one by one, each from a multiple of kPackedAlignment on.
 #pragma once

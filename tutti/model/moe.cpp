@@ -154,7 +154,10 @@ void route(engine::Stream& stream, const MoeLayer& layer, const OwnRows& rows,
                                       .experts = experts,
                                       .weights = weights,
                                       .given = given,
-                                      .renormalize = layer.config.renormalize});
+                                      .renormalize = layer.config.renormalize,
+                                      .scores = layer.scores,
+                                      .groups = layer.groups,
+                                      .factor = static_cast<float>(layer.config.weight_factor)});
   if (layer.tape != nullptr && layer.tape->take) {
     layer.tape->take(layer.number, rows, experts, saved.probabilities);
   }
@@ -315,6 +318,8 @@ void moe_backward_input(engine::Stream& stream, const MoeLayer& layer, BatchShap
                                                static_cast<float>(shape.sequence()),
                               .z_scale = layer.z_loss * step.row_scale,
                               .renormalize = layer.config.renormalize,
+                              .scores = layer.scores,
+                              .factor = static_cast<float>(layer.config.weight_factor),
                               .d_logits = work.d_logits,
                               .beta = step.first ? 0.0F : 1.0F,
                               .load = work.load,

@@ -91,6 +91,8 @@ struct MoeLayer {
   engine::Activation activation = engine::Activation::swiglu;
   Linear router;                  // [H] -> [E]
   engine::Vector selection_bias;  // [E] c, may be empty
+  engine::RouterScores scores = engine::RouterScores::softmax;
+  engine::RouterGroups groups;
   // E times [H] -> [Fe] or gate | up [2Fe], one below the other; with biases [E*outputs].
   Linear up;
   Linear down;             // E times [Fe] -> [H]

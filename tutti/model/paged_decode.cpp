@@ -11,22 +11,6 @@ namespace tutti::model {
 namespace {
 
 // In place: nothing is kept for a backward pass.
-void norm_decoded(engine::Stream& stream, const AttentionLayer& layer, engine::Matrix qkv) {
-  if (!layer.norms) return;
-  const int64_t queries = layer.heads * layer.head_dim;
-  const auto norm = [&](const NormWeights& weights, int64_t first, int64_t width) {
-    const engine::Matrix x = qkv.slice_cols(first, width);
-    stream.ops().rms_norm_forward(stream, {.x = x,
-                                           .groups = width / weights.weight.count,
-                                           .weight = weights.weight,
-                                           .offset = layer.norms.offset,
-                                           .epsilon = layer.norms.epsilon,
-                                           .y = x});
-  };
-  norm(layer.norms.query, 0, queries);
-  norm(layer.norms.key, queries, layer.kv_heads * layer.head_dim);
-}
-
 void end_decoded_branch(engine::Stream& stream, const BlockLayer& layer, const NormLayer& norm,
                         engine::Matrix branch) {
   if (norm.weights.weight) {
@@ -81,6 +65,7 @@ PagedDecoder::PagedDecoder(const spec::ModelConfig& model, const Parameters& par
   head_ = bind_loss(model, parameters);
   head_.head.decodes = true;
 
+  const bool is_latent = model.attention == spec::Attention::latent;
   const int64_t kv_width = model.kv_heads * model.head_dim;
   const int64_t query_width = model.heads * model.head_dim;
   const int64_t gate = spec::is_gated(model) ? 2 : 1;
@@ -97,14 +82,25 @@ PagedDecoder::PagedDecoder(const spec::ModelConfig& model, const Parameters& par
     keys_.clear();
     values_.clear();
     for (int64_t layer = 0; layer < model.layers; ++layer) {
+      if (is_latent) {
+        keys_.push_back(
+            carver.take(compute, sizes.pages * sizes.page_rows, spec::cached_columns(model)));
+        values_.push_back(
+            keys_.back().slice_cols(model.latent.rope_head_dim, model.latent.key_value_rank));
+        continue;
+      }
       keys_.push_back(carver.take(compute, sizes.pages * sizes.page_rows, kv_width));
       values_.push_back(carver.take(compute, sizes.pages * sizes.page_rows, kv_width));
     }
     residual_ = carver.take(DType::f32, chunk, model.hidden);
     y_ = carver.take(compute, chunk, model.hidden);
     branch_ = carver.take(compute, chunk, model.hidden);
-    qkv_ = carver.take(compute, chunk, query_width + 2 * kv_width);
-    attention_ = carver.take(compute, chunk, query_width);
+    if (is_latent) {
+      carve_latent(carver, chunk);
+    } else {
+      qkv_ = carver.take(compute, chunk, query_width + 2 * kv_width);
+    }
+    attention_ = carver.take(compute, chunk, model.heads * spec::value_dim(model));
     if (model.attention_sinks) lse_ = carver.take(DType::f32, chunk, model.heads);
     pre_ = carver.take(compute, chunk, gate * model.ffn);
     act_ = carver.take(compute, chunk, model.ffn);
@@ -128,11 +124,26 @@ PagedDecoder::PagedDecoder(const spec::ModelConfig& model, const Parameters& par
                            &block.moe.shared.down}) {
       linear->decodes = true;
     }
+    LatentLayer& latent = block.attention.latent;  // not kv_up, which is applied per head
+    for (Linear* linear : {&latent.query_down, &latent.query, &latent.kv_down}) {
+      linear->decodes = true;
+    }
   }
 }
 
 int64_t PagedDecoder::cache_row_bytes(const spec::ModelConfig& model, DType compute) {
-  return model.layers * 2 * model.kv_heads * model.head_dim * dtype_bytes(compute);
+  return model.layers * spec::cached_columns(model) * dtype_bytes(compute);
+}
+
+void PagedDecoder::carve_latent(Carver& carver, int64_t chunk) {
+  const spec::LatentAttention& latent = model_.latent;
+  if (latent.query_rank > 0) {
+    latent_.query_down = carver.take(compute_, chunk, latent.query_rank);
+  }
+  latent_.kv = carver.take(compute_, chunk, spec::cached_columns(model_));
+  latent_.queries = carver.take(compute_, chunk, model_.heads * spec::key_dim(model_));
+  latent_.absorbed = carver.take(compute_, chunk, model_.heads * spec::cached_columns(model_));
+  latent_.out = carver.take(compute_, chunk, model_.heads * latent.key_value_rank);
 }
 
 void PagedDecoder::carve_moe(Carver& carver, int64_t chunk) {
@@ -176,99 +187,22 @@ engine::Matrix PagedDecoder::rows(const engine::Matrix& buffer, int64_t count) {
   return buffer.slice_rows(0, count);
 }
 
-// The new keys and values of a block to the pages of their texts.
-void PagedDecoder::store_rows(size_t index, std::span<const Piece> pieces, int64_t query_width,
-                              int64_t kv_width) {
-  const auto row_bytes = static_cast<size_t>(kv_width * dtype_bytes(compute_));
-  int64_t row = 0;
-  for (const Piece& piece : pieces) {
-    const auto count = static_cast<int64_t>(piece.tokens.size());
-    for (int64_t i = 0; i < count; ++i, ++row) {
-      const int64_t at = piece.past + i;
-      const int64_t page = piece.pages[static_cast<size_t>(at / sizes_.page_rows)];
-      const int64_t to = page * sizes_.page_rows + at % sizes_.page_rows;
-      const engine::Matrix from = qkv_.slice_rows(row, 1);
-      std::memcpy(keys_[index].slice_rows(to, 1).data, from.slice_cols(query_width, kv_width).data,
-                  row_bytes);
-      std::memcpy(values_[index].slice_rows(to, 1).data,
-                  from.slice_cols(query_width + kv_width, kv_width).data, row_bytes);
-    }
-  }
-}
-
-void PagedDecoder::attend(engine::Stream& stream, size_t index) {
-  const AttentionLayer& attention = blocks_[index].attention;
-  for (const Attention& call : attentions_) {
-    const int64_t count = call.texts * call.queries;
-    const engine::Matrix q =
-        qkv_.slice_rows(call.first, count).slice_cols(0, attention.heads * attention.head_dim);
-    const engine::Matrix out = attention_.slice_rows(call.first, count);
-    const engine::Vector lse = attention.sinks
-                                   ? engine::vector(lse_.data, DType::f32, count * attention.heads)
-                                   : engine::Vector{};
-    stream.ops().attention_decode(
-        stream,
-        {.batch = call.texts,
-         .queries = call.queries,
-         .past = call.past,
-         .heads = attention.heads,
-         .kv_heads = attention.kv_heads,
-         .head_dim = attention.head_dim,
-         .capacity = call.pages * sizes_.page_rows,
-         .scale = attention.scale,
-         .softcap = attention.softcap,
-         .q = q,
-         .keys = keys_[index],
-         .values = values_[index],
-         .out = out,
-         .starts = attention.windowed
-                       ? engine::vector(row_starts_.as<int32_t>() + call.first, DType::i32, count)
-                       : engine::Vector{},
-         .lse = lse,
-         .pasts = engine::vector(pasts_.data() + call.first_text, DType::i32, call.texts),
-         .pages = engine::vector(page_tables_.data() + call.first_page, DType::i32,
-                                 call.texts * call.pages),
-         .page_rows = sizes_.page_rows});
-    if (!attention.sinks) continue;
-    stream.ops().attention_sink_forward(stream, {.batch = call.texts,
-                                                 .rows = call.queries,
-                                                 .heads = attention.heads,
-                                                 .head_dim = attention.head_dim,
-                                                 .sinks = attention.sinks,
-                                                 .out = out,
-                                                 .lse = lse});
-  }
-}
-
 void PagedDecoder::run_block(engine::Stream& stream, size_t index, std::span<const Piece> pieces,
                              int64_t count, bool has_branch) {
   const BlockLayer& layer = blocks_[index];
   const AttentionLayer& attention = layer.attention;
-  const int64_t query_width = attention.heads * attention.head_dim;
-  const int64_t kv_width = attention.kv_heads * attention.head_dim;
   const engine::Matrix branch = rows(branch_, count);
   const engine::Matrix residual = rows(residual_, count);
-  const engine::Matrix qkv = rows(qkv_, count);
   NormSaved norm;
   norm.residual = residual;
   norm.y = rows(y_, count);
 
   norm_forward(stream, layer.norm1, residual, has_branch ? branch : engine::Matrix{}, norm);
-  linear_forward(stream, attention.qkv, norm.y, qkv);
-  norm_decoded(stream, attention, qkv);
-  if (attention.rope_frequency) {
-    stream.ops().rope(stream,
-                      {.x = qkv,
-                       .heads = attention.heads + attention.kv_heads,
-                       .head_dim = attention.head_dim,
-                       .rotated = attention.rotated,
-                       .amplitude = attention.rope_amplitude,
-                       .sequence = count,
-                       .inverse_frequency = attention.rope_frequency,
-                       .positions = engine::vector(row_positions_.data, DType::i32, count)});
+  if (attention.latent) {
+    attend_latent(stream, index, pieces, count);
+  } else {
+    attend_grouped(stream, index, pieces, count);
   }
-  store_rows(index, pieces, query_width, kv_width);
-  attend(stream, index);
   linear_forward(stream, attention.output, rows(attention_, count), branch);
   end_decoded_branch(stream, layer, layer.attention_norm, branch);
   norm_forward(stream, layer.norm2, residual, branch, norm);
@@ -278,48 +212,6 @@ void PagedDecoder::run_block(engine::Stream& stream, size_t index, std::span<con
     mlp_forward(stream, layer.mlp, norm.y, {rows(pre_, count), rows(act_, count)}, branch);
   }
   end_decoded_branch(stream, layer, layer.mlp_norm, branch);
-}
-
-// Which calls of attention the pieces are: single rows that follow each other are one, as texts of
-// one row each; a piece of several rows is one of its own.
-void PagedDecoder::plan_attention(std::span<const Piece> pieces) {
-  attentions_.clear();
-  pasts_.clear();
-  page_tables_.clear();
-  const auto pages_of = [&](const Piece& piece) {
-    return (piece.past + static_cast<int64_t>(piece.tokens.size()) + sizes_.page_rows - 1) /
-           sizes_.page_rows;
-  };
-  int64_t row = 0;
-  for (size_t i = 0; i < pieces.size();) {
-    size_t end = i + 1;
-    if (pieces[i].tokens.size() == 1) {
-      while (end < pieces.size() && pieces[end].tokens.size() == 1) ++end;
-    }
-    Attention call;
-    call.first = row;
-    call.texts = static_cast<int64_t>(end - i);
-    call.queries = static_cast<int64_t>(pieces[i].tokens.size());
-    call.first_text = static_cast<int64_t>(pasts_.size());
-    call.first_page = static_cast<int64_t>(page_tables_.size());
-    for (size_t j = i; j < end; ++j) {
-      call.past = std::max(call.past, pieces[j].past);
-      call.pages = std::max(call.pages, pages_of(pieces[j]));
-    }
-    for (size_t j = i; j < end; ++j) {
-      const Piece& piece = pieces[j];
-      const int64_t used = pages_of(piece);
-      TUTTI_CHECK(used <= static_cast<int64_t>(piece.pages.size()),
-                  "decode: {} pages of {} rows for {} + {}", piece.pages.size(), sizes_.page_rows,
-                  piece.past, piece.tokens.size());
-      pasts_.push_back(static_cast<int32_t>(piece.past));
-      page_tables_.insert(page_tables_.end(), piece.pages.begin(), piece.pages.begin() + used);
-      page_tables_.resize(page_tables_.size() + static_cast<size_t>(call.pages - used));
-      row += static_cast<int64_t>(piece.tokens.size());
-    }
-    attentions_.push_back(call);
-    i = end;
-  }
 }
 
 void PagedDecoder::forward(engine::Stream& stream, std::span<const Piece> pieces) {

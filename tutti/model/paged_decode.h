@@ -1,9 +1,11 @@
-// Forward passes for inference against a cache of keys and values in pages: rows of any texts side
-// by side, each text at its own position and with its own pages.
+// Forward passes for inference against a cache of keys and values in pages, or of the rows that
+// latent attention computes them from (latent_decode.h): rows of any texts side by side, each text
+// at its own position and with its own pages.
 //
 // The rows of a pass are computed together, so every weight is read once. A row's results are the
 // same bits whatever the other rows of the pass, as long as there are at most engine::kFewRows;
-// with more, sums of products may round differently (engine/decode_ops.h).
+// with more, sums of products may round differently (engine/decode_ops.h). With latent attention
+// they may round differently with any other number of rows.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,7 @@
 #include "tutti/engine/arena.h"
 #include "tutti/engine/stream.h"
 #include "tutti/model/bind.h"
+#include "tutti/model/latent_decode.h"
 #include "tutti/spec/model/config.h"
 #include "tutti/spec/model/params.h"
 
@@ -49,6 +52,8 @@ class PagedDecoder {
   engine::Matrix logits(engine::Stream& stream, std::span<const int64_t> chosen);
 
   const DecoderSizes& sizes() const { return sizes_; }
+  // Of the cache and the buffers of a pass.
+  int64_t bytes() const { return arena_->bytes(); }
 
   // Bytes of the cache for one position.
   static int64_t cache_row_bytes(const spec::ModelConfig& model, DType compute);
@@ -63,14 +68,20 @@ class PagedDecoder {
     int64_t first_text = 0, first_page = 0;  // in pasts_ and page_tables_
   };
   void plan_attention(std::span<const Piece> pieces);
-  void store_rows(size_t index, std::span<const Piece> pieces, int64_t query_width,
-                  int64_t kv_width);
+  void store_rows(size_t index, std::span<const Piece> pieces, const engine::Matrix& keys,
+                  const engine::Matrix& values);
   void attend(engine::Stream& stream, size_t index);
+  // The output of attention for `count` rows y_ to attention_.
+  void attend_grouped(engine::Stream& stream, size_t index, std::span<const Piece> pieces,
+                      int64_t count);
+  void attend_latent(engine::Stream& stream, size_t index, std::span<const Piece> pieces,
+                     int64_t count);
   void run_block(engine::Stream& stream, size_t index, std::span<const Piece> pieces, int64_t count,
                  bool has_branch);
 
   class Carver;
   void carve_moe(Carver& carver, int64_t chunk);
+  void carve_latent(Carver& carver, int64_t chunk);
   MoeSaved moe_rows(int64_t count) const;
 
   // The first `count` rows of a buffer.
@@ -90,18 +101,21 @@ class PagedDecoder {
   std::vector<int32_t> pasts_, page_tables_;
 
   std::unique_ptr<engine::Arena> arena_;
-  std::vector<engine::Matrix> keys_, values_;  // per block [pages * page_rows, K*D] c
-  engine::Vector row_tokens_;                  // [rows] i32
-  engine::Vector row_positions_;               // [rows] i32
-  engine::Vector row_starts_;                  // [rows] i32: what rows see through the window
-  engine::Matrix residual_;                    // [rows, H] f32
-  engine::Matrix y_, branch_;                  // [rows, H] c
-  engine::Matrix qkv_, attention_;             // [rows, (A+2K)D], [rows, A*D] c
-  engine::Matrix lse_;                         // [rows, A] f32, with sinks
-  engine::Matrix pre_, act_;                   // [rows, F or 2F], [rows, F] c
-  MoeSaved moe_;                               // of a pass, where the model has experts
-  engine::Matrix logits_;                      // [logit_rows, padded V] f32
-  engine::Matrix low_rank_;                    // [rows, columns of adapters] c
+  // Per block [pages * page_rows, K*D] c; with latent attention [.., Dr + R] and its last R
+  // columns.
+  std::vector<engine::Matrix> keys_, values_;
+  LatentRows latent_;               // [rows, ..], with latent attention
+  engine::Vector row_tokens_;       // [rows] i32
+  engine::Vector row_positions_;    // [rows] i32
+  engine::Vector row_starts_;       // [rows] i32: what rows see through the window
+  engine::Matrix residual_;         // [rows, H] f32
+  engine::Matrix y_, branch_;       // [rows, H] c
+  engine::Matrix qkv_, attention_;  // [rows, (A+2K)D], [rows, A*E] c
+  engine::Matrix lse_;              // [rows, A] f32, with sinks
+  engine::Matrix pre_, act_;        // [rows, F or 2F], [rows, F] c
+  MoeSaved moe_;                    // of a pass, where the model has experts
+  engine::Matrix logits_;           // [logit_rows, padded V] f32
+  engine::Matrix low_rank_;         // [rows, columns of adapters] c
 };
 
 }  // namespace tutti::model

@@ -1,5 +1,5 @@
 // Keys and values of latent attention from what projections left (attention_ops.h states the
-// contract): copies, and on the way back sums over heads.
+// contract): copies, and in the backward pass sums over heads.
 #include <algorithm>
 
 #include "tutti/engine/cpu/kernels.h"

@@ -24,7 +24,10 @@
 //            attention.out [N,A*D] c, residual_mid [N,H] f32, norm2.mean, norm2.rstd, norm2.y,
 //            mlp.pre [N,F] c ([N,2F] with a gate), mlp.act [N,F] c
 //            with norms of queries and keys attention.query_key [N,(A+K)D] c and
-//            attention.query_key.rstd [N,A+K] f32 (over all heads [N,2]); with norms after
+//            attention.query_key.rstd [N,A+K] f32 (over all heads [N,2]); with latent attention
+//            attention.qkv [N,A(2D+Dv)] c, attention.kv_down and attention.kv_norm.y [N,Dr+R] c,
+//            attention.kv_norm.rstd [N] f32, and of compressed queries attention.query_down,
+//            .query_norm.y [N,Rq] c, .query_norm.rstd [N] f32; with norms after
 //            attention and MLP their inputs attention.branch and mlp.branch [N,H] c, and
 //            attention.branch.rstd, mlp.branch.rstd [N] f32; without norms before them no
 //            norm1.rstd and norm2.rstd
@@ -46,6 +49,7 @@
 //     branch [N,H] c, d_residual [N,H] f32, d_branch.0, d_branch.1, d_branch_attention [N,H] c,
 //     d_act [N,F] c, d_pre [N,2F] c (swiglu only; gelu works in place on d_act),
 //     d_norm1, d_norm2 [N,H] c, d_attention [N,A*D] c, d_qkv [N,(A+2K)D] c,
+//     with latent attention attention.kv_up [N,A(Dn+Dv)], d_kv_down, d_query_down c;
 //     delta [B*A*T] f32, rope.frequency [R/2] f32 (rope only, R rotated columns of a head),
 //     rope.window_frequency [R/2] f32 (window_rope_theta only); for routed layers moe.d_output,
 //     moe.d_input [R,H] c, moe.d_act [R,Fe] c, moe.d_up [R,2Fe] c (swiglu only), moe.d_weights

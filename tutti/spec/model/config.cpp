@@ -84,6 +84,10 @@ void validate_latent(const ModelConfig& model) {
     fail(ErrorKind::usage, "model.latent.rope_head_dim: {} is odd; write an even number",
          latent.rope_head_dim);
   }
+  check_real("latent.norm_epsilon", latent.norm_epsilon, 0, 1);
+  if (model.norm != Norm::rms) {
+    fail(ErrorKind::usage, "model.attention: latent needs model.norm: rms");
+  }
   if (model.positions != Positions::rope) {
     fail(ErrorKind::usage, "model.attention: latent needs model.positions: rope");
   }
@@ -92,6 +96,38 @@ void validate_latent(const ModelConfig& model) {
          "model.kv_heads: {} has no meaning with latent attention; leave it out (equal to "
          "model.heads {})",
          model.kv_heads, model.heads);
+  }
+}
+
+void validate_router(const MixtureOfExperts& moe) {
+  constexpr int64_t kMostGroups = 256;
+  if (moe.groups < 1 || moe.groups > kMostGroups || moe.experts % moe.groups != 0) {
+    fail(ErrorKind::usage,
+         "model.moe.groups: {} does not divide model.moe.experts {}, or is above {}; nearest that "
+         "does: {}",
+         moe.groups, moe.experts, kMostGroups,
+         nearest_divisor(moe.experts, std::clamp<int64_t>(moe.groups, 1, kMostGroups)));
+  }
+  const int64_t width = moe.experts / moe.groups;
+  if (moe.top_groups < 1 || moe.top_groups > moe.groups) {
+    fail(ErrorKind::usage,
+         "model.moe.top_groups: {} is out of range; accepted: 1 to model.moe.groups {}",
+         moe.top_groups, moe.groups);
+  }
+  if (moe.top_k > moe.top_groups * width) {
+    fail(ErrorKind::usage, "model.moe.top_k: {}, but {} groups of {} experts have {}", moe.top_k,
+         moe.top_groups, width, moe.top_groups * width);
+  }
+  if (moe.group_best < 1 || moe.group_best > width) {
+    fail(ErrorKind::usage,
+         "model.moe.group_best: {} is out of range; accepted: 1 to {}, the experts of a group",
+         moe.group_best, width);
+  }
+  check_real("moe.weight_factor", moe.weight_factor, 1e-6, 1e6);
+  if (moe.scores == RouterScores::sigmoid && moe.z_loss > 0) {
+    fail(ErrorKind::usage,
+         "model.moe.z_loss: {} with moe.scores: sigmoid, which has no sum over experts; write 0",
+         moe.z_loss);
   }
 }
 
@@ -122,6 +158,7 @@ void validate_moe(const ModelConfig& model) {
   check_real("moe.balance_loss", moe.balance_loss, 0, 1e6);
   check_real("moe.z_loss", moe.z_loss, 0, 1e6);
   check_real("moe.router_bias_rate", moe.router_bias_rate, 0, 1);
+  validate_router(moe);
   if (moe.biases && moe.router_bias) {
     fail(ErrorKind::usage,
          "model.moe.biases: true, but model.moe.router_bias gives the router a bias already; write "
@@ -155,7 +192,24 @@ bool has_bias(const ModelConfig& model, Projection projection) {
 }
 
 int64_t rotated_dims(const ModelConfig& model) {
+  if (model.attention == Attention::latent) return model.latent.rope_head_dim;
   return model.rotated_dims > 0 ? model.rotated_dims : model.head_dim;
+}
+
+int64_t key_dim(const ModelConfig& model) {
+  const LatentAttention& latent = model.latent;
+  return model.attention == Attention::latent ? latent.nope_head_dim + latent.rope_head_dim
+                                              : model.head_dim;
+}
+
+int64_t value_dim(const ModelConfig& model) {
+  return model.attention == Attention::latent ? model.latent.value_head_dim : model.head_dim;
+}
+
+int64_t cached_columns(const ModelConfig& model) {
+  return model.attention == Attention::latent
+             ? model.latent.key_value_rank + model.latent.rope_head_dim
+             : 2 * model.kv_heads * model.head_dim;
 }
 
 namespace {
@@ -173,7 +227,7 @@ void check_layers(const char* key, const std::vector<int64_t>& layers, int64_t c
   }
 }
 
-// Optional parts that need norm: rms with grouped attention.
+// Optional parts that need norm: rms, many of them with grouped attention only.
 void validate_parts(const ModelConfig& model) {
   if (model.linear_bias && model.biases != ProjectionBiases{}) {
     fail(ErrorKind::usage,
@@ -200,8 +254,7 @@ void validate_parts(const ModelConfig& model) {
   needs(model.query_key_norm != QueryKeyNorm::none, rms && grouped, "query_key_norm",
         "model.norm: rms and model.attention: grouped");
   needs(model.window > 0, grouped, "window", "model.attention: grouped");
-  needs(model.attention_softcap > 0 || model.attention_scale > 0, grouped,
-        "attention_scale or attention_softcap", "model.attention: grouped");
+  needs(model.attention_softcap > 0, grouped, "attention_softcap", "model.attention: grouped");
   needs(model.attention_sinks, grouped, "attention_sinks", "model.attention: grouped");
   needs(!model.global_layers.empty(), model.window > 0, "global_layers", "model.window");
   needs(model.window_rope_theta != 0, model.window > 0, "window_rope_theta", "model.window");

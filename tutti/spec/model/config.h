@@ -1,9 +1,9 @@
 // A decoder-only transformer as plain values: GPT-2/3, Llama, mixture-of-experts (Mixtral,
 // DeepSeek-V3). All sizes are global, before any sharding.
 //
-// A router selects the top k experts by the softmax over all experts. It weighs them by their
-// probabilities, divided by their sum (Mixtral's rule; top_k 1 weighs 1) or unchanged (OLMoE).
-// Sigmoid scores and groups of experts are not described.
+// A router scores experts by the softmax over all or each alone (RouterScores) and selects the top
+// k of all or of the best groups. It weighs them by their scores, divided by their sum (Mixtral's
+// rule; top_k 1 weighs 1) or unchanged (OLMoE), times a factor.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +60,11 @@ struct ProjectionBiases {
   bool down = false;
 };
 
+// Of every expert the softmax over all, or the sigmoid of its own logit (DeepSeek-V3).
+enum class RouterScores { softmax, sigmoid };
+
+// DeepSeek-V2, section 2.1. Rotated columns come first, in heads of queries and keys and in what is
+// compressed (in published checkpoints they come last).
 struct LatentAttention {  // only with Attention::latent
   bool operator==(const LatentAttention&) const = default;
   int64_t query_rank = 0;  // 0: no compression of queries
@@ -67,6 +72,7 @@ struct LatentAttention {  // only with Attention::latent
   int64_t nope_head_dim = 0;  // per head, without RoPE
   int64_t rope_head_dim = 0;  // per head, with RoPE; all heads share the key part
   int64_t value_head_dim = 0;
+  double norm_epsilon = 0;  // of the norms of what is compressed; 0: ModelConfig::norm_epsilon
 };
 
 struct MixtureOfExperts {
@@ -85,6 +91,13 @@ struct MixtureOfExperts {
   double router_bias_rate = 1e-3;  // by this much per step, towards the mean load
   bool renormalize = true;         // divide the weights of the selected experts by their sum
   bool biases = false;             // of the router's logits and of the experts' projections
+  RouterScores scores = RouterScores::softmax;
+  // A token chooses within the top_groups best of `groups` groups of consecutive experts; the mark
+  // of a group is the sum of its group_best largest scores with their selection bias. 1: no groups.
+  int64_t groups = 1;
+  int64_t top_groups = 1;
+  int64_t group_best = 1;    // DeepSeek-V2: 1, V3: 2
+  double weight_factor = 1;  // of the weights of the chosen experts
 };
 
 // Most tokens that an expert takes of one sequence, the earliest first: ceil(capacity_factor *
@@ -153,6 +166,12 @@ bool is_routed(const ModelConfig& model, int64_t layer);
 bool is_gated(const ModelConfig& model);  // its activation is gated
 bool has_bias(const ModelConfig& model, Projection projection);
 int64_t rotated_dims(const ModelConfig& model);  // per head
+// Columns of a head of queries or keys, and of values.
+int64_t key_dim(const ModelConfig& model);
+int64_t value_dim(const ModelConfig& model);
+// Elements of a token and layer in the cache of generation: keys and values, or with latent
+// attention their source, the normed compressed row and the shared rotated columns.
+int64_t cached_columns(const ModelConfig& model);
 // The window of a layer for sequences of `sequence` tokens; 0: a token attends to all before it.
 int64_t window_of(const ModelConfig& model, int64_t layer, int64_t sequence);
 bool has_windows(const ModelConfig& model, int64_t sequence);  // any layer

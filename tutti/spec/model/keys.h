@@ -54,6 +54,10 @@ void latent_keys(Visitor& v, Model& model) {
   v.count("nope_head_dim", latent.nope_head_dim, {}, "columns of a head without RoPE");
   v.count("rope_head_dim", latent.rope_head_dim, {}, "columns of a head with RoPE");
   v.count("value_head_dim", latent.value_head_dim, {}, "columns of a value head");
+  v.when(latent.norm_epsilon != 0)
+      .usually("model.norm_epsilon")
+      .real("norm_epsilon", latent.norm_epsilon,
+            "epsilon of the norms of compressed queries, keys and values");
 }
 
 template <typename Visitor, typename Model>
@@ -74,6 +78,18 @@ void moe_keys(Visitor& v, Model& model) {
       .flag("renormalize", moe.renormalize, "divide the weights of a token's experts by their sum");
   v.when(moe.biases)
       .flag("biases", moe.biases, "biases of the router and of the experts' projections");
+  v.when(moe.scores != RouterScores::softmax)
+      .choice("scores", moe.scores, kRouterScoresNames,
+              "scores of experts: over all, or of each alone");
+  v.when(moe.groups != 1)
+      .count("groups", moe.groups, {1},
+             "groups of consecutive experts; a token first selects groups");
+  v.when(moe.top_groups != 1)
+      .count("top_groups", moe.top_groups, {1}, "groups that a token selects its experts from");
+  v.when(moe.group_best != 1)
+      .count("group_best", moe.group_best, {1}, "scores of a group whose sum ranks it");
+  v.when(moe.weight_factor != 1)
+      .real("weight_factor", moe.weight_factor, "factor of the weights of a token's experts");
 }
 
 // Optional parts of a model, written only where they differ from the default.

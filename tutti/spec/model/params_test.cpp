@@ -35,6 +35,8 @@ INSTANTIATE_TEST_SUITE_P(Presets, PublishedCounts,
                                          PublishedCount{"llama3.1-70b", 70553706496},
                                          PublishedCount{"llama3.1-405b", 405853388800},
                                          PublishedCount{"mixtral-8x7b", 46702792704},
+                                         PublishedCount{"deepseek-v2-lite", 15706484224},
+                                         PublishedCount{"deepseek-v2", 235741434880},
                                          PublishedCount{"deepseek-v3", 671026419200}));
 
 TEST(Params, Gpt3EqualsItsFormulaAndThePublishedRounding) {

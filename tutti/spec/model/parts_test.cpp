@@ -43,7 +43,7 @@ TEST(ModelParts, TextOfModelsWithoutThemIsUnchanged) {
   for (const char* key :
        {"biases", "norm_placement", "norm_offset", "query_key_norm", "attention_scale", "softcap",
         "multiplier", "logit_divisor", "window", "global_layers", "rotated", "kind:", "amplitude",
-        "renormalize", "sinks", "rounded"}) {
+        "renormalize", "sinks", "rounded", "scores", "groups", "weight_factor"}) {
     EXPECT_EQ(text.find(key), std::string::npos) << key;
   }
 }
@@ -131,6 +131,9 @@ constexpr PartElsewhere kOnTheCpuOnly[] = {
     {"", "activation: clamped-swiglu", Activation::clamped_swiglu},
     {"attention_sinks: true, ", "attention_sinks"},
     {"moe: {experts: 4, top_k: 2, expert_ffn: 8, biases: true}, ", "moe.biases"},
+    {"moe: {experts: 4, top_k: 2, expert_ffn: 8, scores: sigmoid}, ", "moe.scores: sigmoid"},
+    {"moe: {experts: 4, top_k: 2, expert_ffn: 8, groups: 2}, ", "moe.groups"},
+    {"moe: {experts: 4, top_k: 2, expert_ffn: 8, weight_factor: 2}, ", "moe.weight_factor"},
     {"norm_placement: both, ", "norm_placement"},
     {"norm_offset: 1, ", "norm_offset"},
     {"query_key_norm: head, ", "query_key_norm"},

@@ -197,9 +197,94 @@ PartOps grouped_attention_part(const LayerContext& at) {
   return part;
 }
 
+namespace {
+
+// As this program does it (model/latent_attention.h): rows are gathered before the projections
+// down, which every tensor parallel rank computes of all rows.
+PartOps executed_latent_part(const LayerContext& at) {
+  const LatentAttention& latent = at.model.latent;
+  const int64_t n = at.tokens(), heads = at.sizes.heads, rank = latent.key_value_rank;
+  const int64_t key = key_dim(at.model), value = latent.value_head_dim;
+  const int64_t query_rows = heads * key;
+  const int64_t kv_rows = heads * (latent.nope_head_dim + value);
+  const int64_t kv_down = rank + latent.rope_head_dim;
+  const int64_t out = heads * value;
+  const bool compressed = latent.query_rank > 0;
+  const int64_t query_in = compressed ? latent.query_rank : at.hidden();
+  const bool bias = has_bias(at.model, Projection::output);
+  const bool sums = !at.frozen();
+  const PartOps core = core_part(at, heads, key, value);
+  const Op rotate = rope_op(n, heads, latent.rope_head_dim, key, at.c, at.given_positions());
+  const Op rotate_shared = rope_op(n, 1, latent.rope_head_dim, at.c, at.given_positions());
+  // Model work is done once, however many ranks repeat it.
+  const auto shared = [&](Op op) {
+    op.model_flops /= real(at.mesh.tp);
+    return op;
+  };
+
+  Ops down = {shared(at.linear(n, kv_down, at.hidden(), false)),
+              rms_norm_forward_op(n, 1, rank, at.c), copy_op(n, latent.rope_head_dim, at.c, at.c),
+              rotate_shared};
+  if (compressed) {
+    down.push_back(shared(at.linear(n, latent.query_rank, at.hidden(), false)));
+    down.push_back(rms_norm_forward_op(n, 1, latent.query_rank, at.c));
+  }
+  const Ops up = {at.linear(n, query_rows, query_in, false), rotate,
+                  at.linear(n, kv_rows, rank, false),
+                  latent_heads_op(n, heads, latent, at.c, false)};
+  Ops output;
+  at.projection_forward(output, Projection::output, at.hidden(), out, bias);
+  at.leave(output);
+
+  PartOps part;
+  at.enter_product(part.forward);
+  append(part.forward, down);
+  append(part.forward, up);
+  append(part.forward, core.forward);
+  append(part.forward, output);
+  if (at.whole || (at.repeats(kPartAttention) && !compressed)) at.enter_product(part.recompute);
+  if (at.whole) append(part.recompute, down);
+  if (at.repeats(kPartAttention)) append(part.recompute, up);
+  append(part.recompute, core.recompute);
+  if (at.whole) append(part.recompute, output);
+
+  Ops& input = part.backward_input;
+  at.enter_product(input);
+  at.projection_input(input, Projection::output, at.hidden(), out);
+  append(input, core.backward_input);
+  input.push_back(rotate);
+  input.push_back(latent_heads_op(n, heads, latent, at.c, true));
+  input.push_back(rotate_shared);
+  input.push_back(at.linear_input(n, kv_rows, rank));
+  input.push_back(rms_norm_backward_op(n, 1, rank, at.c, sums));
+  input.push_back(shared(at.linear_input(n, kv_down, at.hidden())));
+  if (compressed) {
+    input.push_back(at.linear_input(n, query_rows, query_in));
+    input.push_back(rms_norm_backward_op(n, 1, latent.query_rank, at.c, sums));
+    input.push_back(shared(at.linear_input(n, latent.query_rank, at.hidden(), Accumulate::always)));
+  } else {
+    input.push_back(at.linear_input(n, query_rows, at.hidden(), Accumulate::always));
+  }
+  at.leave(input);
+
+  Ops& weight = part.backward_weight;
+  at.projection_weight(weight, Projection::output, at.hidden(), out, bias);
+  at.enter_product(weight);
+  at.linear_weight(weight, n, kv_rows, rank, false);
+  at.linear_weight(weight, n, query_rows, query_in, false);
+  const size_t first_shared = weight.size();
+  at.linear_weight(weight, n, kv_down, at.hidden(), false);
+  if (compressed) at.linear_weight(weight, n, latent.query_rank, at.hidden(), false);
+  for (size_t i = first_shared; i < weight.size(); ++i) weight[i] = shared(weight[i]);
+  return part;
+}
+
+}  // namespace
+
 // The projections down to the ranks run on this rank's rows (sequence parallel); the compressed
 // rows are all-gathered.
 PartOps latent_attention_part(const LayerContext& at) {
+  if (at.profile.executable) return executed_latent_part(at);
   const LatentAttention& latent = at.model.latent;
   const int64_t key = latent.nope_head_dim + latent.rope_head_dim;
   const int64_t query_rows = at.sizes.heads * key;

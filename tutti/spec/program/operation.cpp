@@ -328,6 +328,15 @@ Op attention_sink_backward_op(int64_t rows, int64_t heads, DType compute) {
   return op;
 }
 
+Op latent_heads_op(int64_t rows, int64_t heads, const LatentAttention& latent, DType compute,
+                   bool backward) {
+  const int64_t shared = latent.rope_head_dim, own = latent.nope_head_dim;
+  const int64_t value = latent.value_head_dim;
+  return make(
+      backward ? "latent_heads_backward" : "latent_heads", {rows, heads, shared, own, value}, 0,
+      size(rows * (heads * (own + value) + shared + heads * (shared + own + value)), compute));
+}
+
 Op embedding_forward_op(const EmbeddingShape& shape) {
   const int64_t all = shape.rows * shape.width;
   return make("embedding_forward", {shape.rows, shape.width}, 0,

@@ -15,6 +15,7 @@
 
 #include "tutti/base/dtype.h"
 #include "tutti/spec/mesh/mesh.h"
+#include "tutti/spec/model/config.h"
 
 namespace tutti::spec {
 
@@ -98,6 +99,9 @@ Op attention_backward_op(const AttentionShape& shape);
 // For `rows` tokens, `width` elements per head.
 Op attention_sink_forward_op(int64_t rows, int64_t heads, int64_t width, DType compute);
 Op attention_sink_backward_op(int64_t rows, int64_t heads, DType compute);
+// Keys and values of latent attention; backward: their gradients (engine/attention_ops.h).
+Op latent_heads_op(int64_t rows, int64_t heads, const LatentAttention& latent, DType compute,
+                   bool backward);
 
 // One step of a ring of context parallel ranks: the queries of one rank and as many keys, half of
 // which are visible (engine/ops.h); `own`: the rank's own keys, the first step.

@@ -203,6 +203,7 @@ int64_t LocalSizes::width(Width kind, Split split) const {
     case Width::latent_kv_down: return latent.key_value_rank + latent.rope_head_dim;
     case Width::latent_kv_up: return a * (latent.nope_head_dim + latent.value_head_dim);
     case Width::latent_key: return a * latent_key;
+    case Width::latent_qkv: return a * (2 * latent_key + latent.value_head_dim);
     case Width::up: return gate * model->ffn / ways;
     case Width::ffn: return model->ffn / ways;
     case Width::experts: return model->moe.experts;

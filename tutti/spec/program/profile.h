@@ -31,10 +31,11 @@ enum class Width {
   latent_kv_down,
   latent_kv_up,
   latent_key,
-  key_value,  // 2 K D
-  up,         // F, or 2F for swiglu
-  ffn,        // F
-  experts,    // E
+  latent_qkv,  // queries, keys and values
+  key_value,   // 2 K D
+  up,          // F, or 2F for swiglu
+  ffn,         // F
+  experts,     // E
   top_k,
   expert_bounds,  // E + 1
   expert_up,

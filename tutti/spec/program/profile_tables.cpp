@@ -27,6 +27,18 @@ const std::vector<SavedTensor> kLatentTensors = {
     {"attention.key", kTokens, Width::latent_key, compute, columns, kLatent, kPartAttention},
 };
 
+// The same as this program keeps it: every rank has what is compressed of all rows, and keys are
+// beside queries and values. The first columns of attention.kv_norm.y are the rotated ones.
+const std::vector<SavedTensor> kExecutedLatentTensors = {
+    {"attention.query_down", kTokens, Width::latent_query_down, compute, none, kCompressedQuery},
+    {"attention.query_norm.rstd", kTokens, Width::one, f32, none, kCompressedQuery},
+    {"attention.query_norm.y", kTokens, Width::latent_query_down, compute, none, kCompressedQuery},
+    {"attention.kv_down", kTokens, Width::latent_kv_down, compute, none, kLatent},
+    {"attention.kv_norm.rstd", kTokens, Width::one, f32, none, kLatent},
+    {"attention.kv_norm.y", kTokens, Width::latent_kv_down, compute, none, kLatent},
+    {"attention.qkv", kTokens, Width::latent_qkv, compute, columns, kLatent, kPartAttention},
+};
+
 // Inputs of the norms of queries and keys, and of branches.
 const std::vector<SavedTensor> kQueryKeyTensors = {
     {"attention.query_key", kTokens, Width::query_key, compute, columns, kQueryKeyNorm,
@@ -81,7 +93,7 @@ Profile make_tutti_profile() {
       {"attention.qkv", kTokens, Width::qkv, compute, columns, kGrouped, kPartAttention},
   };
   append(p.block, kQueryKeyTensors);
-  append(p.block, kLatentTensors);
+  append(p.block, kExecutedLatentTensors);
   append(p.block, {{"attention.lse", kTokens, Width::heads, f32, columns, kAlways, kAttentionCore},
                    {"attention.out", kTokens, Width::attention_out, compute, columns, kAlways,
                     kAttentionCore},
@@ -110,6 +122,7 @@ Profile make_tutti_profile() {
   };
   p.forward_workspace = {
       {"branch", kTokens, Width::hidden, compute, none, kAlways},
+      {"attention.kv_up", kTokens, Width::latent_kv_up, compute, columns, kLatent},
       {"rope.frequency", Rows::single, Width::rope_half, f32, none, kRope},
       {"rope.window_frequency", Rows::single, Width::rope_half, f32, none, kWindowRope},
   };
@@ -137,11 +150,10 @@ Profile make_tutti_profile() {
       {"d_norm2", kTokens, Width::hidden, compute, none, kAlways},
       {"d_attention", kTokens, Width::attention_out, compute, columns, kAlways},
       {"d_qkv", kTokens, Width::qkv, compute, columns, kGrouped},
-      {"d_query", kTokens, Width::latent_query, compute, columns, kLatent},
-      {"d_key", kTokens, Width::latent_key, compute, columns, kLatent},
-      {"d_kv_up", kTokens, Width::latent_kv_up, compute, columns, kLatent},
-      {"d_kv_down", kTokens, Width::latent_kv_down, compute, rows, kLatent},
-      {"d_query_down", kTokens, Width::latent_query_down, compute, rows, kCompressedQuery},
+      {"d_qkv", kTokens, Width::latent_qkv, compute, columns, kLatent},
+      {"attention.kv_up", kTokens, Width::latent_kv_up, compute, columns, kLatent},
+      {"d_kv_down", kTokens, Width::latent_kv_down, compute, none, kLatent},
+      {"d_query_down", kTokens, Width::latent_query_down, compute, none, kCompressedQuery},
       {"lora.d_qkv", kTokens, Width::lora_qkv, compute, none, kGrouped},
       {"lora.d_output", kTokens, Width::lora_output, compute, none, kGrouped},
       {"lora.d_up", kTokens, Width::lora_up, compute, none, kDense},

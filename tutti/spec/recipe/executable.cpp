@@ -93,8 +93,26 @@ void check_distillation(const Recipe& recipe) {
   }
 }
 
+// Latent attention is the CPU's, of whole sequences and of 16 bits and more.
+void check_latent(const Recipe& recipe) {
+  if (recipe.model.attention != Attention::latent) return;
+  const Mesh& mesh = recipe.parallel;
+  if (mesh.cp > 1) {
+    refuse(fmt::format("model.attention: latent with parallel.cp: {}; take dp, tp, pp or ep",
+                       mesh.cp));
+  }
+  if (mesh.pipeline == Pipeline::zero_bubble) {
+    refuse(
+        "model.attention: latent with parallel.schedule: zero-bubble, which delays gradients of "
+        "weights; write parallel.schedule: 1f1b");
+  }
+  if (is_narrow(recipe.precision)) {
+    refuse(fmt::format("model.attention: latent with precision: {}; write precision: bf16",
+                       name_of(kPrecisionNames, recipe.precision)));
+  }
+}
+
 void check_model(const ModelConfig& model) {
-  if (model.attention == Attention::latent) refuse("model.attention: latent");
   if (model.prediction_layers > 0) {
     refuse(fmt::format("model.prediction_layers: {}", model.prediction_layers));
   }
@@ -113,6 +131,10 @@ void check_parts(const Recipe& recipe, const ModelConfig& model, const char* key
   if (recipe.device == "cpu") return;
   const ModelConfig plain;
   const std::pair<const char*, bool> parts[] = {
+      {"attention: latent", model.attention == Attention::latent},
+      {"moe.scores: sigmoid", model.moe.scores == RouterScores::sigmoid},
+      {"moe.groups", model.moe.groups > 1},
+      {"moe.weight_factor", model.moe.weight_factor != 1},
       {"activation: geglu", model.activation == Activation::geglu},
       {"activation: clamped-swiglu", model.activation == Activation::clamped_swiglu},
       {"attention_sinks", model.attention_sinks},
@@ -210,6 +232,7 @@ void check_executable(const Recipe& recipe, int64_t ranks) {
   }
   check_distillation(recipe);
   check_model(recipe.model);
+  check_latent(recipe);
   check_trained_parts(recipe);
   check_teacher_parts(recipe);
   check_precision(recipe);

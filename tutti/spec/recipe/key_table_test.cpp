@@ -53,7 +53,7 @@ TEST(RecipeKeys, SchemaNestsKeysAsRecipesDo) {
   EXPECT_EQ(properties["batch"]["properties"]["global"]["anyOf"][0]["minimum"], 1);
   EXPECT_EQ(properties["recompute"]["anyOf"][0]["properties"]["mode"]["enum"],
             Json({"none", "selective", "full"}));
-  EXPECT_EQ(properties["model"]["anyOf"][0]["properties"]["moe"]["properties"].size(), 12U);
+  EXPECT_EQ(properties["model"]["anyOf"][0]["properties"]["moe"]["properties"].size(), 17U);
   EXPECT_EQ(properties["distill"]["properties"]["model"]["$ref"], "#/properties/model");
 }
 

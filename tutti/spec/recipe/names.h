@@ -27,6 +27,8 @@ inline const Names<NormPlacement> kNormPlacementNames = {{"before", NormPlacemen
                                                          {"after", NormPlacement::after}};
 inline const Names<QueryKeyNorm> kQueryKeyNormNames = {
     {"none", QueryKeyNorm::none}, {"head", QueryKeyNorm::head}, {"whole", QueryKeyNorm::whole}};
+inline const Names<RouterScores> kRouterScoresNames = {{"softmax", RouterScores::softmax},
+                                                       {"sigmoid", RouterScores::sigmoid}};
 inline const Names<RopeScalingKind> kRopeScalingNames = {{"llama3", RopeScalingKind::llama3},
                                                          {"linear", RopeScalingKind::linear},
                                                          {"yarn", RopeScalingKind::yarn}};

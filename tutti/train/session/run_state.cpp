@@ -38,6 +38,13 @@ void add_parts(const spec::ModelConfig& model, Json& out) {
   }
   if (model.attention_sinks) out["attention_sinks"] = true;
   if (model.moe.biases) out["expert_biases"] = true;
+  if (model.attention == spec::Attention::latent) {
+    out["latent"] = Json{{"query_rank", model.latent.query_rank},
+                         {"key_value_rank", model.latent.key_value_rank},
+                         {"nope_head_dim", model.latent.nope_head_dim},
+                         {"rope_head_dim", model.latent.rope_head_dim},
+                         {"value_head_dim", model.latent.value_head_dim}};
+  }
 }
 
 std::optional<double> read_optional(const Json& object, const char* key) {

@@ -110,8 +110,9 @@ TEST(StepRecord, ZeroRanksExecuteTheDescribedNorms) {
     });
     return all;
   };
-  for (const spec::Recipe& base : {testing::qwen_recipe(), testing::gemma_recipe(),
-                                   testing::olmo_recipe(), testing::gpt_oss_recipe()}) {
+  for (const spec::Recipe& base :
+       {testing::qwen_recipe(), testing::gemma_recipe(), testing::olmo_recipe(),
+        testing::gpt_oss_recipe(), testing::deepseek_recipe()}) {
     for (const int64_t zero : {0, 1, 2, 3}) {
       const spec::Recipe recipe = testing::recipe_on(base, {.dp = 2, .zero = zero});
       SCOPED_TRACE(fmt::format("{} zero {}", recipe.model.name, zero));

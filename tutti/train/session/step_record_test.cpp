@@ -128,7 +128,8 @@ TEST(StepRecord, UpdatesWithoutMasters) {
 
 TEST(StepRecord, RecomputationIsDescribed) {
   using spec::RecomputeMode;
-  for (spec::Recipe recipe : {gpt_recipe(), llama_recipe(), mixed_moe_recipe()}) {
+  for (spec::Recipe recipe : {gpt_recipe(), llama_recipe(), mixed_moe_recipe(),
+                              testing::plain_latent_recipe(), testing::deepseek_recipe()}) {
     recipe.precision = spec::Precision::bf16;
     recipe.batch = {6, 2, 7};
     recipe.model.layers = 3;

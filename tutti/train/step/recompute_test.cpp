@@ -76,6 +76,14 @@ TEST(Recompute, SameBitsWithExperts) {
   expect_same_bits(recipe);
 }
 
+TEST(Recompute, SameBitsWithLatentAttention) {
+  expect_same_bits(testing::latent_recipe());
+  spec::Recipe recipe = testing::plain_latent_recipe();
+  recipe.precision = spec::Precision::bf16;
+  recipe.batch = {6, 2, 7};
+  expect_same_bits(recipe);
+}
+
 TEST(Recompute, SameBitsInBf16) {
   for (spec::Recipe recipe : {gpt_recipe(), llama_recipe()}) {
     recipe.precision = spec::Precision::bf16;

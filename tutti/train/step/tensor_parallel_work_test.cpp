@@ -115,7 +115,7 @@ void expect_equal(const std::map<Key, int64_t>& actual, const std::map<Key, int6
 
 TEST(TensorParallel, RecordedStepEqualsTheDescription) {
   for (const spec::Recipe& base :
-       {divided_gpt(), divided_gpt(0.1), divided_llama(), divided_gemma(),
+       {divided_gpt(), divided_gpt(0.1), divided_llama(), divided_gemma(), divided_latent(),
         with_adapters(divided_gpt(), 0.1), with_adapters(divided_llama(), 0)}) {
     for (const auto mode : {spec::RecomputeMode::none, spec::RecomputeMode::full}) {
       for (const auto precision : {spec::Precision::f32, spec::Precision::bf16}) {

@@ -34,6 +34,14 @@ inline spec::Recipe divided_gemma() {
   return recipe;
 }
 
+// What is compressed every rank computes of all rows.
+inline spec::Recipe divided_latent() {
+  spec::Recipe recipe = latent_recipe();
+  recipe.model.heads = recipe.model.kv_heads = 12;
+  recipe.model.ffn = 36;
+  return recipe;
+}
+
 inline spec::Recipe divided(spec::Recipe recipe, const spec::Mesh& mesh) {
   recipe = recipe_on(std::move(recipe), mesh);
   recipe.batch = {12, 2, 6};  // 12 rows: blocks begin within sequences

@@ -156,6 +156,46 @@ inline spec::Recipe mixed_moe_recipe() {
   return recipe;
 }
 
+// Latent attention with compressed queries, values narrower than keys, and as wide or wider.
+inline spec::Recipe latent_recipe() {
+  spec::Recipe recipe = llama_recipe();
+  spec::ModelConfig& model = recipe.model;
+  model.name = "test-latent";
+  model.kv_heads = model.heads;
+  model.attention = spec::Attention::latent;
+  model.latent = {10, 9, 5, 4, 7, 1e-4};
+  model.attention_scale = 0.4;
+  return recipe;
+}
+inline spec::Recipe plain_latent_recipe() {
+  spec::Recipe recipe = latent_recipe();
+  recipe.model.name = "test-plain-latent";
+  recipe.model.latent = {0, 8, 3, 2, 11, 0};
+  return recipe;
+}
+
+// With the parts of DeepSeek-V3: sigmoid scores, choice within groups, a factor of the weights.
+inline spec::Recipe deepseek_recipe() {
+  spec::Recipe recipe = latent_recipe();
+  spec::ModelConfig& model = recipe.model;
+  model.name = "test-deepseek";
+  model.layers = 3;
+  spec::MixtureOfExperts& moe = model.moe;
+  moe.experts = 6;
+  moe.top_k = 2;
+  moe.expert_ffn = 20;
+  moe.first_dense_layers = 1;
+  moe.shared_experts = 1;
+  moe.router_bias = true;
+  moe.balance_loss = 0.3;
+  moe.scores = spec::RouterScores::sigmoid;
+  moe.groups = 3;
+  moe.top_groups = 2;
+  moe.group_best = 2;
+  moe.weight_factor = 2.5;
+  return recipe;
+}
+
 // Experts with gelu in a GPT, and capacity for fewer copies than there are.
 inline spec::Recipe capacity_recipe() {
   spec::Recipe recipe = gpt_recipe();
