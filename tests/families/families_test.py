@@ -92,6 +92,7 @@ def dump(program, folder, run, ids):
 def meaning(config):
     """A config.json without what older files say elsewhere or not at all."""
     out = {k: v for k, v in config.items() if v is not None}
+    out.pop("num_nextn_predict_layers", None)  # what predicts further tokens is left out
     if "num_local_experts" in out:
         out.setdefault("num_experts", out.pop("num_local_experts"))
     rope = dict(out.pop("rope_parameters", {}))
@@ -115,7 +116,9 @@ def meaning(config):
 INCIDENTAL = {"torch_dtype", "_sliding_window_pattern", "original_max_position_embeddings",
               "resid_pdrop", "embd_pdrop", "use_cache", "head_dim", "max_window_layers",
               "use_bidirectional_attention", "attention_bias", "no_rope_layer_interval",
-              "partial_rotary_factor", "output_router_logits"}
+              "partial_rotary_factor", "output_router_logits", "qk_head_dim", "mlp_bias",
+              "moe_layer_freq", "scoring_func", "topk_method", "n_group", "topk_group",
+              "rope_interleave", "pretraining_tp"}
 
 
 def same_config(case, given, exported):
@@ -143,7 +146,9 @@ def run_case(program, case, folder):
     check(case, "loss", loss <= LOSS, loss)
     check(case, "greedy tokens", out["greedy"].tolist() == fixture["greedy"], out["greedy"])
 
-    gradients = {name: expected[f"grad.{name}"] for name in fixture["tensors"]}
+    # Selection biases of routers have none.
+    gradients = {name: expected.get(f"grad.{name}", np.zeros(shape, np.float32))
+                 for name, shape in fixture["tensors"].items()}
     wanted_run = folder / "gradients"
     tutti("checkpoint", "import", model_folder(folder / "hf-gradients", config, gradients), "--out",
           wanted_run)
@@ -168,6 +173,9 @@ def run_case(program, case, folder):
 GPT_OSS_ROPE = {"rope_theta": 1e4, "rope_type": "yarn", "factor": 2.5, "beta_slow": 0.5,
                 "original_max_position_embeddings": 16}
 
+DEEPSEEK_ROPE = {"rope_theta": 1e4, "rope_type": "yarn", "factor": 4.0,  # without mscale
+                 "original_max_position_embeddings": 16}
+
 # case: what its config.json would be without one part, which then shows.
 WITHOUT = [
     ("qwen2-3", {"use_sliding_window": False}),
@@ -190,6 +198,17 @@ WITHOUT = [
     ("olmoe-1", {"norm_topk_prob": True}),
     ("gpt-oss-1", {"layer_types": ["full_attention"] * 3}),
     ("gpt-oss-3", {"rope_parameters": {**GPT_OSS_ROPE, "truncate": True}}),
+    ("deepseek-v2-1", {"topk_method": "greedy"}),
+    ("deepseek-v2-1", {"topk_group": 1}),
+    ("deepseek-v2-1", {"routed_scaling_factor": 1.0}),
+    ("deepseek-v2-1", {"rope_parameters": {**DEEPSEEK_ROPE, "beta_fast": 8.0}}),
+    ("deepseek-v2-2", {"rope_parameters": {"rope_theta": 100.0, "rope_type": "default"}}),
+    ("deepseek-v3-1", {"n_group": 1, "topk_group": 1}),
+    ("deepseek-v3-1", {"topk_group": 3}),
+    ("deepseek-v3-1", {"norm_topk_prob": False}),
+    ("deepseek-v3-1", {"routed_scaling_factor": 1.0}),
+    ("deepseek-v3-1", {"rope_parameters": {**DEEPSEEK_ROPE, "beta_slow": 0.5}}),
+    ("deepseek-v3-3", {"rope_parameters": {"rope_theta": 100.0, "rope_type": "default"}}),
     ("llama-yarn-1", {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}}),
     ("llama-yarn-3", {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}}),
 ]
@@ -252,6 +271,31 @@ def sinks_show(program, folder):
         ids = family_models.tokens(case, config["vocab_size"])[:1]
         logits.append(dump(program, here, here / "run", ids)["logits"])
     check(case, "rows that a sink changes", (logits[0] != logits[1]).any(axis=1).all())
+
+
+def selection_biases_choose(program, folder):
+    """Biases of a router choose experts, and do not weigh them: what they add to all says nothing."""
+    case = "deepseek-v3-1"
+    fixture = json.loads((HERE / "fixtures" / f"{case}.json").read_text())
+    config = fixture["config"]
+    logits = {}
+    for kind in ("given", "shifted", "without"):
+        here = folder / kind
+        here.mkdir()
+        weights = {name: family_models.weight(case, name, shape)
+                   for name, shape in fixture["tensors"].items()}
+        for name in weights:
+            if name.endswith("e_score_correction_bias"):
+                weights[name] = {"given": weights[name], "shifted": weights[name] + np.float32(1),
+                                 "without": np.zeros_like(weights[name])}[kind]
+        tutti("checkpoint", "import", model_folder(here / "hf", config, weights), "--out",
+              here / "run")
+        ids = family_models.tokens(case, config["vocab_size"])[:1]
+        logits[kind] = dump(program, here, here / "run", ids)["logits"]
+    check(case, "a bias of all experts says nothing",
+          np.array_equal(logits["given"], logits["shifted"]))
+    check(case, "selection biases choose",
+          relative_error(logits["without"], logits["given"]) > SHOWS)
 
 
 CODES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6] + [-x for x in (0, 0.5, 1, 1.5, 2, 3, 4, 6)])
@@ -327,7 +371,8 @@ def mxfp4_is_read(_, folder):
 
 def main():
     program, *chosen = sys.argv[1:]
-    for test in () if chosen else (parts_show, window_hides, sinks_show, mxfp4_is_read):
+    for test in () if chosen else (parts_show, window_hides, sinks_show,
+                                      selection_biases_choose, mxfp4_is_read):
         with tempfile.TemporaryDirectory(prefix="tutti_families_") as folder:
             test(program, pathlib.Path(folder))
     for case in chosen or family_models.CASES:

@@ -132,6 +132,43 @@ family("gpt-oss", "GptOssConfig",
                 "num_experts_per_tok": 3, "sliding_window": 64,
                 "layer_types": ["full_attention", "sliding_attention"] * 2}))
 
+# Latent attention: values narrower and wider than keys, with and without compressed queries. Routers
+# that choose within groups of experts; the third of each has no groups.
+DEEPSEEK = {"num_key_value_heads": 4, "num_experts_per_tok": 3, "first_k_dense_replace": 1}
+MSCALES = {"rope_type": "yarn", "original_max_position_embeddings": 16}
+family("deepseek-v2", "DeepseekV2Config",
+       (SMALL, {**rope(1e4, **MSCALES, factor=4.0, beta_fast=8.0, mscale=0.707,
+                       mscale_all_dim=0.707), **DEEPSEEK,
+                "q_lora_rank": 14, "kv_lora_rank": 10, "qk_nope_head_dim": 6,
+                "qk_rope_head_dim": 4, "v_head_dim": 9, "n_routed_experts": 12,
+                "moe_intermediate_size": 8, "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
+                "topk_method": "group_limited_greedy", "routed_scaling_factor": 1.6}),
+       (TIED, {**rope(), **DEEPSEEK, "num_key_value_heads": 6, "q_lora_rank": None,
+               "kv_lora_rank": 12, "qk_nope_head_dim": 5, "qk_rope_head_dim": 2, "v_head_dim": 14,
+               "n_routed_experts": 6, "moe_intermediate_size": 10, "n_shared_experts": 1,
+               "rms_norm_eps": 1e-5}),
+       (PLAIN, {**rope(1e5), **DEEPSEEK, "num_key_value_heads": 2, "first_k_dense_replace": 0,
+                "q_lora_rank": 9, "kv_lora_rank": 7, "qk_nope_head_dim": 12,
+                "qk_rope_head_dim": 6, "v_head_dim": 12, "n_routed_experts": 5,
+                "moe_intermediate_size": 6, "n_shared_experts": 3}))
+family("deepseek-v3", "DeepseekV3Config",
+       (SMALL, {**rope(1e4, **MSCALES, factor=4.0, beta_slow=0.5, mscale=1.0, mscale_all_dim=1.0),
+                **DEEPSEEK, "q_lora_rank": 14, "kv_lora_rank": 10, "qk_nope_head_dim": 6,
+                "qk_rope_head_dim": 4, "v_head_dim": 9, "n_routed_experts": 12,
+                "moe_intermediate_size": 8, "n_shared_experts": 1, "n_group": 4, "topk_group": 2,
+                "routed_scaling_factor": 2.5}),
+       (TIED, {**rope(1e4, **MSCALES, factor=2.5, mscale_all_dim=0.5), **DEEPSEEK,
+               "num_key_value_heads": 6, "q_lora_rank": None, "kv_lora_rank": 12,
+               "qk_nope_head_dim": 5, "qk_rope_head_dim": 2, "v_head_dim": 14,
+               "n_routed_experts": 8, "moe_intermediate_size": 10, "n_shared_experts": 2,
+               "n_group": 2, "topk_group": 1, "norm_topk_prob": False,
+               "routed_scaling_factor": 1.0, "rms_norm_eps": 1e-5}),
+       (PLAIN, {**rope(1e5), **DEEPSEEK, "num_key_value_heads": 2, "first_k_dense_replace": 2,
+                "q_lora_rank": 11, "kv_lora_rank": 9, "qk_nope_head_dim": 12,
+                "qk_rope_head_dim": 6, "v_head_dim": 12, "n_routed_experts": 5,
+                "moe_intermediate_size": 7, "n_shared_experts": 1, "n_group": 1,
+                "topk_group": 1}))
+
 
 def uniform(name, count):
     """Numbers in [-1, 1) that depend on the name and their index only: splitmix64."""

@@ -49,6 +49,9 @@ def build(case):
     model = transformers.AutoModelForCausalLM.from_config(
         config, attn_implementation="eager", experts_implementation="eager")
     parameters = dict(model.named_parameters())  # tied ones once
+    # Selection biases of routers are no parameters there.
+    parameters.update((name, buffer) for name, buffer in model.named_buffers()
+                      if name.endswith("e_score_correction_bias"))
     with torch.no_grad():
         for parameter, whole in parameters.items():
             for name, tensor in stored(case, parameter, whole).items():
@@ -85,7 +88,8 @@ def make(case):
     loss.backward()
     parameters = dict(model.named_parameters())
     out = {"logits": logits.detach().float().numpy()}
-    shapes = {}
+    shapes = {name: list(buffer.shape) for name, buffer in model.named_buffers()
+              if name.endswith("e_score_correction_bias")}  # without a gradient
     for parameter, whole in parameters.items():
         for name, gradient in stored(case, parameter, whole.grad).items():
             out[f"grad.{name}"] = gradient.float().numpy()

@@ -29,7 +29,9 @@ std::vector<FamilyCase> family_cases() {
   for (const std::string& family : family_names()) {
     const spec::ModelConfig model = family_recipe(family).model;
     const bool whole = model.query_key_norm == spec::QueryKeyNorm::whole;  // no tp
-    std::vector<Mesh> meshes = {{.dp = 2}, {.pp = 2}, {.cp = 2}};
+    std::vector<Mesh> meshes = {{.dp = 2}, {.pp = 2}};
+    const bool latent = model.attention == spec::Attention::latent;  // no cp
+    if (!latent) meshes.push_back({.cp = 2});
     if (whole) {
       meshes.push_back({.pp = 2, .cp = 2});
       meshes.push_back({.dp = 2, .cp = 2, .zero = 3});
@@ -55,7 +57,7 @@ spec::Recipe on_mesh(const std::string& family, const Mesh& mesh, int64_t micro)
   recipe.model.ffn += recipe.model.ffn % 2;  // tp 2 divides it
   if (recipe.model.moe.experts > 0) {
     recipe.model.moe.balance_loss = 0.3;
-    recipe.model.moe.z_loss = 0.2;
+    if (recipe.model.moe.scores == spec::RouterScores::softmax) recipe.model.moe.z_loss = 0.2;
   }
   return recipe;
 }

@@ -6,6 +6,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/huggingface/deepseek_keys.h"
 #include "tutti/checkpoint/huggingface/dense.h"
 #include "tutti/checkpoint/huggingface/families.h"
 #include "tutti/checkpoint/huggingface/keys.h"
@@ -41,14 +42,22 @@ const HfFamilyNames& read_family(const Json& config, HfKeys& keys, std::string_v
   return *found;
 }
 
-// Quantized weights: only experts of gpt-oss (mxfp4.h).
+// Quantized weights: only experts of gpt-oss (mxfp4.h) and matrices of DeepSeek (fp8.h).
 void read_quantization(HfKeys& keys, std::string_view path, HfModel& out) {
-  if (out.family != HfFamily::gpt_oss) {
+  if (out.family != HfFamily::gpt_oss && !is_deepseek(out.family)) {
     keys.only("quantization_config", {}, "none: weights in F32, BF16 or F16");
     return;
   }
   if (!keys.has("quantization_config")) return;
   HfKeys quantization(keys.object("quantization_config"), path, "quantization_config.");
+  if (is_deepseek(out.family)) {
+    quantization.only("quant_method", {"fp8"});
+    quantization.only("fmt", {"e4m3"});
+    quantization.only("weight_block_size", {Json::array({128, 128})});
+    out.notes.emplace_back(
+        "quantization_config: weights are read from FP8 and kept in bf16, rounded");
+    return;
+  }
   quantization.only("quant_method", {"mxfp4"});
   out.notes.emplace_back(
       "quantization_config: MXFP4 weights of experts are imported as bf16, without loss");
@@ -152,6 +161,12 @@ void check_heads(HfKeys& keys, HfModel& out, std::string_view path) {
   const bool gpt2 = out.family == HfFamily::gpt2;
   const char* hidden_key = gpt2 ? "n_embd" : "hidden_size";
   const char* heads_key = gpt2 ? "n_head" : "num_attention_heads";
+  if (model.attention == spec::Attention::latent) {
+    if (model.kv_heads != model.heads) {
+      keys.refuse("num_key_value_heads", fmt::format("{}, as num_attention_heads", model.heads));
+    }
+    return;
+  }
   const bool given = !gpt2 && keys.has("head_dim");
   const int64_t usual = usual_head_dim(out.family);
   if (!given && usual == 0 && model.hidden % model.heads != 0) {

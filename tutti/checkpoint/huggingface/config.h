@@ -34,7 +34,9 @@ enum class HfFamily {
   glm4,
   qwen3_moe,
   olmoe,
-  gpt_oss
+  gpt_oss,
+  deepseek_v2,
+  deepseek_v3
 };
 
 const char* hf_family_name(HfFamily family);  // the value of "model_type"
@@ -42,6 +44,7 @@ const char* hf_family_name(HfFamily family);  // the value of "model_type"
 struct HfModel {
   HfFamily family = HfFamily::llama;
   spec::ModelConfig model;         // without a name
+  int64_t left_out_layers = 0;     // multi-token prediction modules after the layers: not read
   std::vector<std::string> notes;  // for the user: ignored keys, dropped dropout
 };
 

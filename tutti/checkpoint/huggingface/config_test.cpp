@@ -259,6 +259,8 @@ TEST(HfConfig, RefusesModelsThatTransformersDoesNotHave) {
                           "model.prediction_layers: 1"));
   EXPECT_TRUE(unsupported(refused_model([](auto& m) { m.attention = spec::Attention::latent; }),
                           "model.attention"));
+  EXPECT_TRUE(
+      unsupported(refused_model([](auto& m) { m.moe.weight_factor = 2; }), "model.moe.scores"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
 #include "tutti/checkpoint/huggingface/config.h"
+#include "tutti/checkpoint/huggingface/deepseek_keys.h"
 #include "tutti/checkpoint/huggingface/dense.h"
 #include "tutti/checkpoint/huggingface/families.h"
 #include "tutti/checkpoint/huggingface/rope_keys.h"
@@ -107,6 +108,11 @@ bool describes(HfFamily family, const ModelConfig& model) {
   try {
     ModelConfig read = read_hf_config(family_config(model, family), "").model;
     if (read.moe.first_dense_layers == 0 && read.moe.experts > 0) read.ffn = read.moe.expert_ffn;
+    if (is_deepseek(family)) {
+      read.head_dim = wanted.head_dim;                  // without a meaning
+      read.moe.balance_loss = wanted.moe.balance_loss;  // these act in training only
+      read.moe.router_bias_rate = wanted.moe.router_bias_rate;
+    }
     // Gemma's values are functions of integers.
     const auto close = [](double a, double b) { return std::abs(a - b) <= 1e-12 * std::abs(b); };
     if (close(read.attention_scale, wanted.attention_scale)) {
@@ -146,6 +152,7 @@ std::string first_part(const ModelConfig& model) {
   if (model.attention_softcap > 0) return "model.attention_softcap";
   if (model.logit_softcap > 0) return "model.logit_softcap";
   if (model.attention_scale > 0) return "model.attention_scale";
+  if (model.attention == spec::Attention::latent) return "model.attention: latent";
   if (model.attention_sinks) return "model.attention_sinks";
   if (model.moe.biases) return "model.moe.biases";
   if (model.activation == spec::Activation::clamped_swiglu)
@@ -159,9 +166,6 @@ std::string first_part(const ModelConfig& model) {
 }  // namespace
 
 HfFamily hf_family_of(const ModelConfig& model, const Json& original) {
-  if (model.attention != spec::Attention::grouped) {
-    cannot_export("model.attention: latent", "accepted: grouped");
-  }
   if (model.prediction_layers > 0) {
     cannot_export(fmt::format("model.prediction_layers: {}", model.prediction_layers),
                   "accepted: 0");
@@ -195,6 +199,10 @@ HfFamily hf_family_of(const ModelConfig& model, const Json& original) {
     }
     if (moe.experts > 0) cannot_export("model.moe with model.norm: layer", "mixtral has rms");
     return HfFamily::gpt2;
+  }
+  if (moe.scores != spec::RouterScores::softmax || moe.groups > 1 || moe.weight_factor != 1) {
+    cannot_export("model.moe.scores, groups or weight_factor with the other parts of this model",
+                  "accepted: those of deepseek_v2 or deepseek_v3 together");
   }
   if (moe.shared_experts > 0 || moe.first_dense_layers > 0 || moe.router_bias ||
       moe.capacity_factor > 0 || !moe.renormalize) {

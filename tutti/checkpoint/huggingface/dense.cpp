@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tutti/base/error.h"
+#include "tutti/checkpoint/huggingface/deepseek_keys.h"
 #include "tutti/checkpoint/huggingface/dense_types.h"
 #include "tutti/checkpoint/huggingface/expert_keys.h"
 #include "tutti/checkpoint/huggingface/rope_keys.h"
@@ -240,7 +241,12 @@ void read_dense(HfKeys& keys, const Json& config, std::string_view path, HfModel
   }
   keys.know("original_max_position_embeddings");  // only for longrope, which is refused
   read_biases(type, keys, model);
-  if (type.routed) read_experts(keys, config, out.family, model);
+  if (type.latent) read_latent(keys, config, model);
+  if (is_deepseek(out.family)) {
+    read_deepseek_experts(keys, config, out.family, out);
+  } else if (type.routed) {
+    read_experts(keys, config, out.family, model);
+  }
   read_windows(type, keys, config, path, model);
   read_rotation(type, keys, path, out);
   if (type.gemma) read_gemma(type, keys, config, model);

@@ -102,6 +102,14 @@ const std::vector<DenseType>& dense_types() {
                         .original_context = 4096,
                         .kind = spec::RopeScalingKind::yarn,
                         .rounded = false}},
+      {.family = HfFamily::deepseek_v2,
+       .attention_bias = AttentionBias::none,
+       .routed = true,
+       .latent = true},
+      {.family = HfFamily::deepseek_v3,
+       .attention_bias = AttentionBias::none,
+       .routed = true,
+       .latent = true},
   };
   return types;
 }

@@ -45,6 +45,7 @@ struct DenseType {
   bool unrotated = false;               // no_rope_layers
   bool routed = false;                  // a mixture of experts
   bool sinks = false;                   // of attention
+  bool latent = false;                  // latent attention
   spec::RopeScaling rope_scaling = {};  // if no key has one
 };
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "tutti/checkpoint/huggingface/deepseek_keys.h"
 #include "tutti/checkpoint/huggingface/dense.h"
 #include "tutti/checkpoint/huggingface/dense_types.h"
 #include "tutti/checkpoint/huggingface/expert_keys.h"
@@ -69,11 +70,17 @@ void write_dense(const ModelConfig& model, HfFamily family, Json& config) {
     config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", model.rope_theta}};
   } else if (scaled || type.family != HfFamily::mistral) {
     config["rope_scaling"] = scaled ? rope_scaling_object(model.rope_scaling) : Json(nullptr);
+    if (scaled && type.latent) write_mscale(model, config["rope_scaling"]);
   }
   if (type.rotated_share > 0) config["partial_rotary_factor"] = rotated_share(model);
   if (type.window_rope) config["rope_local_base_freq"] = model.window_rope_theta;
   write_windows(type, model, config);
-  if (type.routed) write_experts(model, family, config);
+  if (type.latent) write_latent(model, config);
+  if (is_deepseek(family)) {
+    write_deepseek_experts(model, family, config);
+  } else if (type.routed) {
+    write_experts(model, family, config);
+  }
   if (type.gemma) {
     const double scalar = 1 / (model.attention_scale * model.attention_scale);
     config["query_pre_attn_scalar"] = std::abs(scalar - std::round(scalar)) < 1e-9 * scalar

@@ -24,6 +24,14 @@ HfFamilyNames gpt_oss_names() {
   return out;
 }
 
+HfFamilyNames deepseek_names(HfFamily family, const char* type, const char* causal,
+                             const char* bare) {
+  HfFamilyNames out = {family, type, {causal, bare}};
+  out.interleaved = true;
+  out.experts.selection_bias = "e_score_correction_bias";
+  return out;
+}
+
 }  // namespace
 
 const std::vector<HfFamilyNames>& hf_families() {
@@ -71,7 +79,11 @@ const std::vector<HfFamilyNames>& hf_families() {
         {"mlp.branch_norm", "post_mlp_layernorm"}}},
       {HfFamily::qwen3_moe, "qwen3_moe", {"Qwen3MoeForCausalLM", "Qwen3MoeModel"}},
       {HfFamily::olmoe, "olmoe", {"OlmoeForCausalLM", "OlmoeModel"}},
-      gpt_oss_names()};
+      gpt_oss_names(),
+      deepseek_names(HfFamily::deepseek_v2, "deepseek_v2", "DeepseekV2ForCausalLM",
+                     "DeepseekV2Model"),
+      deepseek_names(HfFamily::deepseek_v3, "deepseek_v3", "DeepseekV3ForCausalLM",
+                     "DeepseekV3Model")};
   return all;
 }
 

@@ -19,6 +19,8 @@ struct HfExpertNames {
   const char* up = "up_proj";
   const char* down = "down_proj";
   bool stacked = false;
+  const char* shared = "shared_experts";  // "MODULE.SHARED.gate_proj"
+  const char* selection_bias = nullptr;   // "MODULE.ROUTER.BIAS", where that is not "bias"
 };
 
 struct HfFamilyNames {

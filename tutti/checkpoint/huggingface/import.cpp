@@ -7,6 +7,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/huggingface/families.h"
+#include "tutti/checkpoint/huggingface/fp8.h"
 #include "tutti/checkpoint/huggingface/mxfp4.h"
 #include "tutti/checkpoint/store/elements.h"
 
@@ -37,6 +38,7 @@ void check_counts(const HfFolder& folder, const HfModel& hf) {
 
 void check_part(const HfFolder& folder, const HfPart& part) {
   if (has_mxfp4(folder, part)) return check_mxfp4(folder, part);
+  if (has_fp8(folder, part)) return check_fp8(folder, part);
   if (!folder.contains(part.name)) {
     const std::string nearest = nearest_word(part.name, folder.tensor_names());
     fail(ErrorKind::usage, "{}: tensor '{}' is missing, but {} needs it{}", folder.path(),
@@ -77,10 +79,20 @@ DType widest(DType a, DType b) {
 // Names of the tensors that store a part.
 std::vector<std::string> stored_names(const HfFolder& folder, const HfPart& part) {
   if (has_mxfp4(folder, part)) return {mxfp4_blocks(part), mxfp4_scales(part)};
+  if (has_fp8(folder, part)) return {part.name, fp8_scales(part)};
   return {part.name};
 }
 DType stored_type(const HfFolder& folder, const HfPart& part) {
-  return has_mxfp4(folder, part) ? DType::bf16 : folder.tensor(part.name).dtype;
+  const bool decoded = has_mxfp4(folder, part) || has_fp8(folder, part);
+  return decoded ? DType::bf16 : folder.tensor(part.name).dtype;
+}
+
+// Whether a tensor belongs to layers after the last, which the import leaves out.
+bool is_left_out(const HfModel& hf, std::string_view prefix, const std::string& name) {
+  for (int64_t i = 0; i < hf.left_out_layers; ++i) {
+    if (name.starts_with(fmt::format("{}layers.{}.", prefix, hf.model.layers + i))) return true;
+  }
+  return false;
 }
 
 // Reports the bytes read over all tensors.
@@ -116,6 +128,7 @@ std::vector<HfParameter> locate_parameters(const HfFolder& folder, const HfModel
   }
   for (const std::string& name : folder.tensor_names()) {
     if (expected.count(name) > 0 || is_hf_buffer(name)) continue;
+    if (is_left_out(hf, prefix, name)) continue;
     if (name == kHfHead && hf.model.tied_embeddings) {
       check_tied_head(folder, std::string(prefix) + std::string(hf_embedding_name(hf.family)));
       continue;
@@ -135,6 +148,11 @@ void stream_parameter(const HfFolder& folder, const HfModel& hf, const HfParamet
   for (const HfPart& part : parameter.parts) {
     if (has_mxfp4(folder, part)) {
       report(stream_mxfp4(folder, part, to, append), true);
+      report(0, false);
+      continue;
+    }
+    if (has_fp8(folder, part)) {
+      report(stream_fp8(folder, part, to, rope_layout, hf.model.head_dim, append), true);
       report(0, false);
       continue;
     }

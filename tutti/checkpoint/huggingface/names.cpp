@@ -75,6 +75,9 @@ class Mapper {
     for (const auto& [ours, theirs] : family.norms) {
       if (layer == ours) return {HfPart{full(theirs), shape, false, false}};
     }
+    if (model_.attention == spec::Attention::latent) {
+      if (auto parts = latent(layer, kind, shape, prefix); !parts.empty()) return parts;
+    }
     if (layer == "attention.qkv" && family.fused_qkv) {
       return {HfPart{full("self_attn.qkv_proj"), shape, false, false}};
     }
@@ -91,6 +94,11 @@ class Mapper {
     }
     if (layer == "moe.router") {
       const HfExpertNames& names = family.experts;
+      if (kind == "bias" && names.selection_bias != nullptr) {
+        return {HfPart{
+            fmt::format("{}{}.{}.{}", prefix, names.module, names.router, names.selection_bias),
+            shape}};
+      }
       return {HfPart{full(fmt::format("{}.{}", names.module, names.router)), shape, false, false}};
     }
     if (layer == "attention.sinks") return {HfPart{prefix + "self_attn.sinks", shape}};
@@ -101,6 +109,11 @@ class Mapper {
     if (expert) {
       return experts(layer == "moe.experts.down", prefix);
     }
+    const std::string shared = fmt::format("{}.{}", family.experts.module, family.experts.shared);
+    if (layer == "moe.shared.gate_up") {
+      return {rows(shared + ".gate_proj", shape[0] / 2), rows(shared + ".up_proj", shape[0] / 2)};
+    }
+    if (layer == "moe.shared.down") return {HfPart{full(shared + ".down_proj"), shape}};
     static const std::map<std::string, const char*> names = {
         {"embedding.token", "embed_tokens"},
         {"attention.output", "self_attn.o_proj"},
@@ -112,6 +125,36 @@ class Mapper {
     const auto found = names.find(layer);
     TUTTI_CHECK(found != names.end(), "llama has no {}", layer);
     return {HfPart{full(found->second), shape, false, false}};
+  }
+
+  // Of latent attention; none of what it has in common with other attention.
+  std::vector<HfPart> latent(const std::string& layer, std::string_view kind, const Shape& shape,
+                             const std::string& prefix) const {
+    const spec::LatentAttention& sizes = model_.latent;
+    // Whose rotated rows come first here, and last in files: rows of a head.
+    struct Name {
+      const char* theirs;
+      int64_t head_rows = 0;
+    };
+    const int64_t key = sizes.rope_head_dim + sizes.nope_head_dim;
+    const std::map<std::string, Name> names = {
+        {"attention.query", {"q_proj", key}},
+        {"attention.query_down", {"q_a_proj"}},
+        {"attention.query_norm", {"q_a_layernorm"}},
+        {"attention.query_up", {"q_b_proj", key}},
+        {"attention.kv_down", {"kv_a_proj_with_mqa", sizes.rope_head_dim + sizes.key_value_rank}},
+        {"attention.kv_norm", {"kv_a_layernorm"}},
+        {"attention.kv_up", {"kv_b_proj"}}};
+    const auto found = names.find(layer);
+    if (found == names.end()) return {};
+    const auto& [theirs, head_rows] = found->second;
+    HfPart part = {fmt::format("{}self_attn.{}.{}", prefix, theirs, kind), shape};
+    if (head_rows > 0) {
+      part.rotary = part.interleaved = part.rotated_last = true;
+      part.rotated = sizes.rope_head_dim;
+      part.head_rows = head_rows;
+    }
+    return {part};
   }
 
   HfPart stacked_experts(bool down, std::string_view kind, Shape shape,

@@ -25,6 +25,8 @@ struct HfPart {
   bool rotary = false;         // its rows are queries or keys of complete heads
   bool interleaved = false;    // with neighbouring pairs in every file of the family (GLM)
   int64_t rotated = 0;         // rows of a head that form pairs; 0: all
+  bool rotated_last = false;   // these are the last of a head, ours the first (latent attention)
+  int64_t head_rows = 0;       // of a head; 0: the model's head_dim
   bool stacked = false;        // all experts in one: [E, in, out], or [E, out] for biases
   bool alternating = false;    // outputs are gate 0, up 0, gate 1, ...; ours all gates first
 };

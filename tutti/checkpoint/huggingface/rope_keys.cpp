@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "tutti/checkpoint/huggingface/deepseek_keys.h"
 #include "tutti/checkpoint/huggingface/dense_types.h"
 #include "tutti/checkpoint/huggingface/keys.h"
 
@@ -60,9 +61,16 @@ void read_rope(const Json& object, std::string_view path, const std::string& nam
     scaling.fast_turns = keys.real("beta_fast", 32);
     scaling.slow_turns = keys.real("beta_slow", 1);
     scaling.amplitude = keys.real("attention_factor", 0);
-    keys.only("mscale", {}, "none (attention_factor says it)");
-    keys.only("mscale_all_dim", {}, "none (attention_factor says it)");
+    if (out.model.attention == spec::Attention::latent) {
+      read_mscale(keys, out.model);
+    } else {
+      keys.only("mscale", {}, "none (attention_factor says it)");
+      keys.only("mscale_all_dim", {}, "none (attention_factor says it)");
+    }
     scaling.rounded = keys.flag("truncate", true);
+  }
+  if (type != "yarn" && type != "default" && out.model.attention == spec::Attention::latent) {
+    keys.only("mscale_all_dim", {0}, "none beside this type");
   }
   for (const std::string& key : keys.unknown()) {
     out.notes.push_back(fmt::format("{}.{}: ignored, type {} does not use it", name, key, type));

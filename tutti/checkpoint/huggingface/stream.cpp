@@ -28,8 +28,9 @@ RowSource rows_of(const HfPart& part, DType type, const char* data, RowOrder rot
   RowSource rows = matrix_of(part, type, data);
   if (part.rotary && (part.interleaved || layout == RopeLayout::interleaved)) {
     rows.order = rotary;
-    rows.head_dim = head_dim;
+    rows.head_dim = part.head_rows > 0 ? part.head_rows : head_dim;
     rows.rotated = part.rotated;
+    rows.rotated_last = part.rotated_last;
   }
   return rows;
 }

@@ -47,12 +47,21 @@ void transpose_each(const RowSource& source, int64_t begin, int64_t end, char* t
 
 }  // namespace
 
-int64_t source_row(RowOrder order, int64_t head_dim, int64_t row, int64_t rotated) {
+int64_t source_row(RowOrder order, int64_t head_dim, int64_t row, int64_t rotated,
+                   bool rotated_last) {
   if (order == RowOrder::same) return row;
   const int64_t turned = rotated > 0 ? rotated : head_dim;
   const int64_t half = turned / 2;
   const int64_t head = row / head_dim * head_dim;
-  const int64_t in_head = row - head;
+  int64_t in_head = row - head;
+  if (rotated_last && order == RowOrder::interleaved_to_half) {  // from a file
+    if (in_head >= turned) return row - turned;
+    return head + (head_dim - turned) + in_head % half * 2 + in_head / half;
+  }
+  if (rotated_last) {
+    if (in_head < head_dim - turned) return row + turned;
+    in_head -= head_dim - turned;
+  }
   if (in_head >= turned) return row;
   if (order == RowOrder::interleaved_to_half) return head + in_head % half * 2 + in_head / half;
   return head + in_head % 2 * half + in_head / 2;
@@ -80,10 +89,11 @@ void gather_rows(const RowSource& source, int64_t begin, int64_t end, char* to) 
   const int64_t row_bytes = source.columns * source.element_bytes;
   if (row_bytes == 0) return;
   for (int64_t row = begin; row < end; ++row) {
-    std::memcpy(
-        to + (row - begin) * row_bytes,
-        source.data + source_row(source.order, source.head_dim, row, source.rotated) * row_bytes,
-        static_cast<size_t>(row_bytes));
+    std::memcpy(to + (row - begin) * row_bytes,
+                source.data + source_row(source.order, source.head_dim, row, source.rotated,
+                                         source.rotated_last) *
+                                  row_bytes,
+                static_cast<size_t>(row_bytes));
   }
 }
 

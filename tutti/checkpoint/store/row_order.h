@@ -22,15 +22,17 @@ struct RowSource {
   int64_t columns = 0;
   int64_t element_bytes = 4;  // 2 or 4
   RowOrder order = RowOrder::same;
-  int64_t head_dim = 0;  // rows of a head, for the two orders of rotary pairs; divides `rows`
-  int64_t rotated = 0;   // first rows of a head that make pairs, the others stay; 0: all
+  int64_t head_dim = 0;       // rows of a head, for the two orders of rotary pairs; divides `rows`
+  int64_t rotated = 0;        // first rows of a head that make pairs, the others stay; 0: all
+  bool rotated_last = false;  // in files they are the last rows of a head; ours come first
   int64_t matrices = 1;
   RowOrder pairs = RowOrder::same;
 };
 
 // The row of the source that is row `row` of the wanted matrix; not for `transposed`. rotated as
 // above.
-int64_t source_row(RowOrder order, int64_t head_dim, int64_t row, int64_t rotated = 0);
+int64_t source_row(RowOrder order, int64_t head_dim, int64_t row, int64_t rotated = 0,
+                   bool rotated_last = false);
 
 // Writes rows [begin, end) of the wanted matrix.
 void gather_rows(const RowSource& source, int64_t begin, int64_t end, char* to);

@@ -61,6 +61,17 @@ TEST(RowOrder, IsTheTransposeOfHalvesAndPairs) {
   EXPECT_EQ(gather(half, source, 7), from);
 }
 
+// One head of 7 whose last 4 rows rotate: they come first here, as halves, and go back.
+TEST(RowOrder, RotatedRowsComeFirst) {
+  RowSource source = {nullptr, 14, 1, 4, RowOrder::interleaved_to_half, 7};
+  source.rotated = 4;
+  source.rotated_last = true;
+  const std::vector<uint32_t> ours = gather(counted<uint32_t>(14), source, 5);
+  EXPECT_EQ(ours, (std::vector<uint32_t>{3, 5, 4, 6, 0, 1, 2, 10, 12, 11, 13, 7, 8, 9}));
+  source.order = RowOrder::half_to_interleaved;
+  EXPECT_EQ(gather(ours, source, 3), counted<uint32_t>(14));
+}
+
 template <typename T>
 void check_transpose(int64_t rows, int64_t columns, int64_t piece) {
   const auto from = counted<T>(rows * columns);  // [columns, rows]

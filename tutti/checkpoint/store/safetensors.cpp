@@ -26,7 +26,8 @@ struct TypeName {
   const char* name;
 };
 // Of one type the first name is written. A BOOL is a byte: masks of older models are such buffers.
-constexpr std::array<TypeName, 12> kTypeNames = {{{DType::f32, "F32"},
+constexpr const char* kE4m3Name = "F8_E4M3";
+constexpr std::array<TypeName, 13> kTypeNames = {{{DType::f32, "F32"},
                                                   {DType::bf16, "BF16"},
                                                   {DType::f16, "F16"},
                                                   {DType::f64, "F64"},
@@ -37,7 +38,8 @@ constexpr std::array<TypeName, 12> kTypeNames = {{{DType::f32, "F32"},
                                                   {DType::i32, "I32"},
                                                   {DType::i64, "I64"},
                                                   {DType::u64, "U64"},
-                                                  {DType::u8, "BOOL"}}};
+                                                  {DType::u8, "BOOL"},
+                                                  {DType::u8, kE4m3Name}}};
 
 const char* type_name(DType dtype) {
   for (const TypeName& type : kTypeNames) {
@@ -52,7 +54,7 @@ DType parse_type(const std::string& name, std::string_view path, const std::stri
   }
   fail(ErrorKind::unsupported,
        "{}: tensor '{}' has element type '{}'; Tutti reads F32, BF16, F16, F64, U8, I8, U16, I16, "
-       "I32, I64, U64 and BOOL",
+       "I32, I64, U64, BOOL and F8_E4M3",
        path, printable(tensor), printable(name));
 }
 
@@ -139,8 +141,9 @@ SafetensorsTensor parse_tensor(const std::string& name, const HeaderJson& entry,
   }
   SafetensorsTensor tensor;
   tensor.name = name;
-  tensor.dtype =
-      parse_type(member(entry, "dtype", kIsText, path, name).get<std::string>(), path, name);
+  const auto type = member(entry, "dtype", kIsText, path, name).get<std::string>();
+  tensor.dtype = parse_type(type, path, name);
+  tensor.e4m3 = type == kE4m3Name;
   for (const HeaderJson& value : member(entry, "shape", kIsList, path, name)) {
     tensor.shape.push_back(to_size(value, path, name, "shape"));
   }
@@ -272,7 +275,8 @@ SafetensorsLayout layout_safetensors(std::vector<SafetensorsTensor> tensors,
     tensor.begin = at;
     tensor.end = at += bytes;
     text += fmt::format(R"({}{}:{{"dtype":"{}","shape":{},"data_offsets":[{},{}]}})",
-                        text.size() > 1 ? "," : "", quoted(tensor.name), type_name(tensor.dtype),
+                        text.size() > 1 ? "," : "", quoted(tensor.name),
+                        tensor.e4m3 ? kE4m3Name : type_name(tensor.dtype),
                         format_shape(tensor.shape), tensor.begin, tensor.end);
   }
   text += "}";

@@ -23,6 +23,7 @@ struct SafetensorsTensor {
   std::vector<int64_t> shape;
   int64_t begin = 0;  // bytes from the start of the file
   int64_t end = 0;
+  bool e4m3 = false;  // F8_E4M3, whose bytes are u8 here
 };
 
 struct SafetensorsHeader {

@@ -234,9 +234,8 @@ void add_checkpoint_import(CLI::App& group, Action& action) {
   command->footer(
       "Models: gpt2, llama (2, 3, 3.1 and later), mistral, mixtral, qwen2, qwen3, gemma2, "
       "gemma3_text,\n"
-      "phi3, olmo2, smollm3, granite, glm4, qwen3_moe, olmoe, gpt_oss. A setting of config.json "
-      "that\n"
-      "Tutti does not support is an error that names the key.\n\n"
+      "phi3, olmo2, smollm3, granite, glm4, qwen3_moe, olmoe, gpt_oss, deepseek_v2, deepseek_v3.\n"
+      "A setting of config.json that Tutti does not support is an error that names the key.\n\n"
       "Examples:\n"
       "  tutti checkpoint import Llama-3.2-1B --out runs/llama\n"
       "  tutti checkpoint import model.gguf --out runs/model\n"

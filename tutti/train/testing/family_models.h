@@ -15,8 +15,9 @@ namespace tutti::train::testing {
 // One of each family, where it has the most parts.
 inline const std::vector<std::string>& family_names() {
   static const std::vector<std::string> names = {
-      "mistral-1", "qwen2-3",   "qwen3-3", "gemma2-1",     "gemma3-1",    "phi3-2",  "olmo2-2",
-      "smollm3-3", "granite-3", "glm4-1",  "llama-yarn-1", "qwen3-moe-2", "olmoe-1", "gpt-oss-1"};
+      "mistral-1", "qwen2-3",   "qwen3-3",       "gemma2-1",      "gemma3-1",     "phi3-2",
+      "olmo2-2",   "smollm3-3", "granite-3",     "glm4-1",        "llama-yarn-1", "qwen3-moe-2",
+      "olmoe-1",   "gpt-oss-1", "deepseek-v2-1", "deepseek-v2-2", "deepseek-v3-1"};
   return names;
 }
 
