@@ -106,8 +106,9 @@ bool Scheduler::admit() {
 ScheduledStep Scheduler::plan() {
   ScheduledStep step;
   // Preemption shortens the list from its end, so what is before stays as it is.
-  for (size_t i = 0; i < running_.size(); ++i) {
-    Sequence& sequence = *running_[i];
+  size_t next = 0;
+  while (next < running_.size()) {
+    Sequence& sequence = *running_[next++];
     if (sequence.computed + 1 != sequence.size()) continue;
     if (!grow_or_preempt(sequence, sequence.size())) break;
     step.decode.push_back({&sequence, 1, true});
