@@ -33,7 +33,7 @@ void require(const Caller& caller, Transaction& transaction, Action action,
       is_about_everything(action) ? "all projects" : fmt::format("project '{}'", project);
   refuse(caller, transaction, ErrorKind::permission, what, on,
          fmt::format("{} may not {} in {}; an admin can grant a role that may", caller.user,
-                     action_name(action), where));
+                     action_phrase(action), where));
 }
 
 void authorize(const Caller& caller, Action action, const std::string& project,

@@ -13,6 +13,12 @@ constexpr std::array<const char*, kRoles> kRoleNames = {"viewer", "submitter", "
 constexpr std::array<const char*, kActions> kActionNames = {
     "view",        "submit",     "steer_own",      "steer_any",       "raise_priority",
     "view_ledger", "view_audit", "run_controller", "manage_projects", "manage_users"};
+constexpr std::array<const char*, kActions> kActionPhrases = {
+    "view jobs",          "submit jobs",
+    "change jobs",        "change others' jobs or approve checkpoints",
+    "raise priorities",   "view the ledger",
+    "view the audit log", "run the controller",
+    "manage projects",    "manage users"};
 
 //                               viewer submitter operator admin
 constexpr bool kTable[kActions][kRoles] = {
@@ -31,6 +37,7 @@ constexpr bool kTable[kActions][kRoles] = {
 
 const char* role_name(Role role) { return kRoleNames.at(static_cast<size_t>(role)); }
 const char* action_name(Action action) { return kActionNames.at(static_cast<size_t>(action)); }
+const char* action_phrase(Action action) { return kActionPhrases.at(static_cast<size_t>(action)); }
 
 Role parse_role(std::string_view name) {
   const auto found = std::find(kRoleNames.begin(), kRoleNames.end(), name);

@@ -20,7 +20,7 @@ enum class Action {
   view,             // jobs of a project: queue, show, logs, why, cost
   submit,           // a job into a project
   steer_own,        // cancel, requeue, hold, release one's own job
-  steer_any,        // the same with others' jobs of the project
+  steer_any,        // the same with others' jobs of the project; approve its checkpoints
   raise_priority,   // above 0
   view_ledger,      // of a project: budgets, spend, reports
   view_audit,       // the audit log
@@ -30,9 +30,10 @@ enum class Action {
 };
 inline constexpr int kActions = 10;
 
-const char* role_name(Role role);  // "operator"
-const char* action_name(Action action);
-Role parse_role(std::string_view name);  // throws usage listing the roles
+const char* role_name(Role role);          // "operator"
+const char* action_name(Action action);    // "view_audit": in the audit log
+const char* action_phrase(Action action);  // "view the audit log": after "may not" in messages
+Role parse_role(std::string_view name);    // throws usage listing the roles
 
 // The table; no role, no permission. view_audit, run_controller and manage_users are about the
 // whole site: only a role in all projects ("*") counts for them.
