@@ -12,11 +12,9 @@
 
 namespace tutti::checkpoint {
 
-inline constexpr const char* kGgufRopeFactors = "rope_freqs.weight";
-
 struct GgufConfig {
   GgufArchitecture architecture = GgufArchitecture::llama;
-  GgufMetadata metadata;            // for Llama 3's scaling: [head_dim / 2]; else empty
+  GgufMetadata metadata;
   std::vector<float> rope_factors;  // of Llama 3's scaling: [head_dim / 2]; else empty
 };
 

@@ -12,6 +12,7 @@
 #include "tutti/checkpoint/gguf/config.h"
 #include "tutti/checkpoint/gguf/file.h"
 #include "tutti/checkpoint/gguf/names.h"
+#include "tutti/checkpoint/gguf/rope_factors.h"
 #include "tutti/checkpoint/gguf/vocabulary.h"
 #include "tutti/checkpoint/huggingface/folder.h"
 #include "tutti/checkpoint/store/elements.h"
