@@ -27,7 +27,7 @@ border:1px solid var(--rule);border-radius:8px;padding:.35rem .6rem}
 select,input,button{font-size:.875rem}
 select{max-width:16rem}
 input[type=number]{width:5rem}
-button{cursor:pointer}
+button{cursor:pointer;white-space:nowrap}
 button:hover{border-color:var(--soft)}
 button:disabled{opacity:.5;cursor:default}
 details{position:relative;font-size:.875rem}
