@@ -4,6 +4,7 @@
 //   w_i = f p_i, not renormalized:                            dp_i = f dw_i
 //   softmax:                                      dx_j = p_j (dp_j - sum_i dp_i p_i)
 //   sigmoid:                                      dx_j = p_j (1 - p_j) dp_j
+// Divisors have kLeastSum added, as DeepSeek's have: sigmoids of a row can all be 0 in f32.
 // The balance loss of sigmoid scores is of q_j = p_j / S, S = sum of all p, with slope g_j of q_j:
 //   dp_j = (g_j - sum_i g_i q_i) / S
 // Rows have E numbers, a few to a few hundred: plain loops.
@@ -21,6 +22,7 @@ namespace tutti::engine {
 namespace {
 
 constexpr int64_t kRowGrain = 64;
+constexpr float kLeastSum = 1e-20F;
 
 float bias_of(const Vector& bias, int64_t e) {
   if (!bias) return 0;
@@ -118,7 +120,7 @@ void forward_row(const RouteForwardArgs& args, int64_t n) {
     chosen[i] = best;
     chosen_sum += p[best];
   }
-  const float divisor = args.renormalize ? chosen_sum : 1;
+  const float divisor = args.renormalize ? chosen_sum + kLeastSum : 1;
   for (int64_t i = 0; i < args.experts.cols; ++i) {
     weights[i] = args.factor * p[chosen[i]] / divisor;
   }
@@ -137,8 +139,9 @@ double balance_of_sequence(const RouteBackwardArgs& args, int64_t b, int64_t tok
   const int64_t last = std::min((b + 1) * tokens - args.first_row, rows);
   for (int64_t t = first; t < last; ++t) {
     const float* p = args.probabilities.row<float>(t);
-    const double sum =
-        args.scores == RouterScores::sigmoid ? std::accumulate(p, p + experts, 0.0) : 1.0;
+    const double sum = args.scores == RouterScores::sigmoid
+                           ? std::accumulate(p, p + experts, 0.0) + kLeastSum
+                           : 1.0;
     for (int64_t e = 0; e < experts; ++e) slope[e] += static_cast<double>(p[e]) / sum;
   }
   double loss = 0;
@@ -168,17 +171,15 @@ void backward_row(const RouteBackwardArgs& args, int64_t n, const double* slope)
     chosen_sum += p[chosen[i]];
     dot += dw[i] * w[i];
   }
-  if (!args.renormalize) {
-    chosen_sum = 1;
-    dot = 0;
-  }
-  const auto d_chosen = [&](int64_t i) { return (args.factor * dw[i] - dot) / chosen_sum; };
+  const float divisor = args.renormalize ? chosen_sum + kLeastSum : 1;
+  if (!args.renormalize) dot = 0;
+  const auto d_chosen = [&](int64_t i) { return (args.factor * dw[i] - dot) / divisor; };
   const auto d_balance = [&](int64_t e) {
     return args.balance_scale * static_cast<float>(slope[e]);
   };
   T* d = args.d_logits.row<T>(n);
   if (args.scores == RouterScores::sigmoid) {
-    const float sum = std::accumulate(p, p + count, 0.0F);
+    const float sum = std::accumulate(p, p + count, 0.0F) + kLeastSum;
     float shared = 0;  // sum of slopes times shares
     for (int64_t e = 0; e < count; ++e) shared += d_balance(e) * p[e] / sum;
     for (int64_t e = 0; e < count; ++e) {

@@ -153,6 +153,40 @@ TEST_F(RouterOfDeepSeek, TiesAndNaN) {
   }
 }
 
+// Sigmoids that are all 0 in f32: no expert has a weight, and nothing divides by their sum.
+TEST_F(RouterOfDeepSeek, ScoresThatAreAllZeroGiveNoNaN) {
+  const Router r = {1, 3, 6, 2, {3, 2, 1}, RouterScores::sigmoid, 2.5, true};
+  TestMatrix logits = zero_matrix(r.rows(), r.experts);
+  for (int64_t e = 0; e < r.experts; ++e) {
+    for (int64_t n = 0; n < r.rows(); ++n) logits.set(n, e, -200);
+  }
+  Choices forward(r);
+  choose(r, logits, zero_vector(r.experts), forward);
+  EXPECT_EQ(forward.weights.values(), Row(static_cast<size_t>(r.rows() * r.k), 0.0));
+  TestMatrix counts = zero_matrix(1, r.experts, DType::i32);
+  for (int64_t e = 0; e < r.experts; ++e) counts.set(0, e, 1);
+  TestMatrix d_logits = poisoned_matrix(r.rows(), r.experts, DType::f32, 3);
+  TestMatrix load = poisoned_vector(r.experts), sums = poisoned_vector(3);
+  test_stream().ops().route_backward(test_stream(),
+                                     {.probabilities = forward.probabilities,
+                                      .lse = forward.lse,
+                                      .experts = forward.experts,
+                                      .weights = forward.weights,
+                                      .d_weights = random_matrix(r.rows(), r.k, DType::f32, 4),
+                                      .counts = counts,
+                                      .positions = zero_matrix(r.rows(), r.k, DType::i32),
+                                      .balance_scale = 0.7F,
+                                      .renormalize = true,
+                                      .scores = r.scores,
+                                      .factor = r.factor,
+                                      .d_logits = d_logits,
+                                      .beta = 0,
+                                      .load = load,
+                                      .sums = sums});
+  EXPECT_EQ(d_logits.values(), Row(static_cast<size_t>(r.rows() * r.experts), 0.0));
+  EXPECT_EQ(sums.at(0, 0), 0);
+}
+
 TEST_F(RouterOfDeepSeek, BackwardIsTheFiniteDifference) {
   constexpr float kBalance = 0.7F;
   for (const Router& r : kRouters) {
