@@ -35,7 +35,9 @@ Form form_of(WeightType weights, DType stored) {
 
 void check_executed(const spec::ModelConfig& model, const std::string& path) {
   if (model.attention == spec::Attention::grouped) return;
-  fail(ErrorKind::unsupported, "'{}': latent attention cannot be served", path);
+  fail(ErrorKind::unsupported,
+       "'{}': model.attention: latent has no paged cache yet; tutti generate runs this model",
+       path);
 }
 
 std::unique_ptr<model::InferenceWeights> make_weights(const spec::ModelConfig& model,

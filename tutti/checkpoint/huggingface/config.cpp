@@ -55,7 +55,7 @@ void read_quantization(HfKeys& keys, std::string_view path, HfModel& out) {
     quantization.only("fmt", {"e4m3"});
     quantization.only("weight_block_size", {Json::array({128, 128})});
     out.notes.emplace_back(
-        "quantization_config: weights are read from FP8 and kept in bf16, rounded");
+        "quantization_config: weights are read from FP8; in bf16 they are rounded");
     return;
   }
   quantization.only("quant_method", {"mxfp4"});

@@ -59,7 +59,11 @@ bool has_fp8(const HfFolder& folder, const HfPart& part) {
 void check_fp8(const HfFolder& folder, const HfPart& part) {
   const std::string name = fp8_scales(part);
   const SafetensorsTensor& codes = folder.tensor(part.name);
-  if (codes.shape != part.shape || part.shape.size() != 2) {
+  if (part.shape.size() != 2) {
+    fail(ErrorKind::unsupported, "{}: tensor '{}' is F8_E4M3; only matrices may be",
+         folder.file_of(part.name), part.name);
+  }
+  if (codes.shape != part.shape) {
     fail(ErrorKind::usage, "{}: tensor '{}' in FP8 has shape {}; by {} it should be {}",
          folder.file_of(part.name), part.name, format_shape(codes.shape), folder.config_path(),
          format_shape(part.shape));
@@ -95,7 +99,7 @@ int64_t stream_fp8(const HfFolder& folder, const HfPart& part, DType to, RopeLay
   const std::vector<float> scales = read_scales(folder, part);
   const int64_t rows = part.shape[0];
   const int64_t columns = part.shape[1];
-  const int64_t at_once = part.rotary ? rows : kFp8Block;
+  const int64_t at_once = part.rotary || part.transposed ? rows : kFp8Block;
   std::vector<float> decoded(static_cast<size_t>(std::min(rows, at_once) * columns));
   for (int64_t first = 0; first < rows; first += at_once) {
     HfPart piece = part;

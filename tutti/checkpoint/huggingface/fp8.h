@@ -24,7 +24,8 @@ std::string fp8_scales(const HfPart& part);  // name of the tensor
 // Whether the folder has `part` in FP8.
 bool has_fp8(const HfFolder& folder, const HfPart& part);
 
-// Throws usage where codes and scales are not those of `part`, or a scale is not a number above 0.
+// Throws usage where codes and scales are not those of `part` or a scale is not above 0, corrupt
+// where one is not finite, unsupported where `part` is no matrix.
 void check_fp8(const HfFolder& folder, const HfPart& part);
 
 // out[i] = code i times `scale`.

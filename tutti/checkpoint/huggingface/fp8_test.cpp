@@ -203,6 +203,19 @@ TEST(Fp8, DamagedScalesAreRefused) {
   refused([&](Fp8Models& m) { m.packed.tensor(name).e4m3 = false; }, "is u8");
 }
 
+TEST(Fp8, OtherFamiliesAreRefused) {
+  for (const Json& config : {llama_json(), gpt2_json()}) {
+    FakeHfModel model(config);
+    const std::string name = model.tensors.at(1).name;
+    model.tensor(name).dtype = DType::u8;
+    model.tensor(name).e4m3 = true;
+    const auto elements = static_cast<size_t>(checked_bytes(DType::u8, model.tensor(name).shape));
+    model.bytes_of[name] = std::string(elements, '\x38');
+    EXPECT_TRUE(says(error_of([&] { const Fp8Import import(model, std::nullopt); }),
+                     ErrorKind::unsupported, name));
+  }
+}
+
 TEST(Fp8, PredictionLayersAreLeftOut) {
   FakeHfModel model(deepseek_json());
   model.add("model.layers.2.eh_proj.weight", DType::f32, {150, 300});
@@ -213,6 +226,12 @@ TEST(Fp8, PredictionLayersAreLeftOut) {
   without.config["num_nextn_predict_layers"] = 0;
   without.add("model.layers.2.eh_proj.weight", DType::f32, {150, 300});
   EXPECT_THROW(Fp8Import(without, std::nullopt), Error);
+  FakeHfModel many(deepseek_json());  // no loop over what a file claims
+  many.config["num_nextn_predict_layers"] = int64_t{1} << 39;
+  many.add("model.layers.12345678901.eh_proj.weight", DType::f32, {1});
+  EXPECT_NO_THROW(Fp8Import(many, std::nullopt));
+  many.add("model.layers.x.eh_proj.weight", DType::f32, {1});
+  EXPECT_THROW(Fp8Import(many, std::nullopt), Error);
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 #include "tutti/checkpoint/huggingface/import.h"
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/huggingface/deepseek_keys.h"
 #include "tutti/checkpoint/huggingface/families.h"
 #include "tutti/checkpoint/huggingface/fp8.h"
 #include "tutti/checkpoint/huggingface/mxfp4.h"
@@ -36,9 +38,15 @@ void check_counts(const HfFolder& folder, const HfModel& hf) {
   }
 }
 
-void check_part(const HfFolder& folder, const HfPart& part) {
+void check_part(const HfFolder& folder, HfFamily family, const HfPart& part) {
   if (has_mxfp4(folder, part)) return check_mxfp4(folder, part);
-  if (has_fp8(folder, part)) return check_fp8(folder, part);
+  if (has_fp8(folder, part)) {
+    if (is_deepseek(family)) return check_fp8(folder, part);
+    fail(ErrorKind::unsupported,
+         "{}: tensor '{}' is F8_E4M3; model type {} is read from F32, BF16 "
+         "or F16",
+         folder.file_of(part.name), part.name, hf_family_name(family));
+  }
   if (!folder.contains(part.name)) {
     const std::string nearest = nearest_word(part.name, folder.tensor_names());
     fail(ErrorKind::usage, "{}: tensor '{}' is missing, but {} needs it{}", folder.path(),
@@ -89,10 +97,13 @@ DType stored_type(const HfFolder& folder, const HfPart& part) {
 
 // Whether a tensor belongs to layers after the last, which the import leaves out.
 bool is_left_out(const HfModel& hf, std::string_view prefix, const std::string& name) {
-  for (int64_t i = 0; i < hf.left_out_layers; ++i) {
-    if (name.starts_with(fmt::format("{}layers.{}.", prefix, hf.model.layers + i))) return true;
-  }
-  return false;
+  const std::string start = fmt::format("{}layers.", prefix);
+  if (hf.left_out_layers == 0 || !name.starts_with(start)) return false;
+  int64_t layer = -1;
+  const char* end = name.data() + name.size();
+  const auto parsed = std::from_chars(name.data() + start.size(), end, layer);
+  return parsed.ec == std::errc() && parsed.ptr != end && *parsed.ptr == '.' &&
+         layer >= hf.model.layers && layer - hf.model.layers < hf.left_out_layers;
 }
 
 // Reports the bytes read over all tensors.
@@ -122,7 +133,7 @@ std::vector<HfParameter> locate_parameters(const HfFolder& folder, const HfModel
   std::set<std::string> expected;
   for (const HfParameter& parameter : parameters) {
     for (const HfPart& part : parameter.parts) {
-      check_part(folder, part);
+      check_part(folder, hf.family, part);
       for (const std::string& name : stored_names(folder, part)) expected.insert(name);
     }
   }
