@@ -247,9 +247,13 @@ void SlurmLauncher::start(const LaunchOrder& order) {
   for (const std::string& word : supervisor_) command += quoted(word) + " ";
   command += fmt::format("{} {}", quoted(folder.path()), generation);
   std::string script = "#!/bin/sh\n";
-  // Of this process's environment only where Slurm is, and what shares an address.
-  for (const char* name : {"SLURM_CONF", "MASTER_ADDR", "TUTTI_NOTICE_FILE", "TUTTI_FAULT",
-                           "TUTTI_MEMORY_ROOT", "OMP_NUM_THREADS"}) {
+  // Of this process's environment only where Slurm is, what shares an address, and where object
+  // stores and the file of their credentials are: a secret itself would lie in the job's script.
+  for (const char* name :
+       {"SLURM_CONF", "MASTER_ADDR", "TUTTI_NOTICE_FILE", "TUTTI_FAULT", "TUTTI_MEMORY_ROOT",
+        "OMP_NUM_THREADS", "TUTTI_CACHE", "TUTTI_S3_ADDRESSING", "AWS_SHARED_CREDENTIALS_FILE",
+        "AWS_CONFIG_FILE", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE"}) {
     const char* value = std::getenv(name);
     if (value != nullptr) script += fmt::format("export {}={}\n", name, quoted(value));
   }
