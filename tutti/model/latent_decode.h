@@ -4,7 +4,7 @@
 //
 //   score = (rotated q_h) . y[:Dr] + (Wk_h^T q_h) . y[Dr:]      out_h = Wv_h (sum of p y[Dr:])
 //
-// So a token costs R + Dr elements per layer (spec::cached_columns) and not A (2 Dn + Dr + E), and
+// So a token costs R + Dr elements per layer (spec::cached_columns) and not A (Dn + Dr + E), and
 // attention is that of A heads of queries on one of keys, whose last R columns are its values.
 // More FLOPs for each pair, also of a prompt: 2 A (2 R + Dr) instead of 2 A (D + E).
 #pragma once

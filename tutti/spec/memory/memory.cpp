@@ -155,7 +155,7 @@ ArenaPlan kernel_arena(const Recipe& recipe, const LocalSizes& sizes) {
     use.tokens = sizes.sequence / sizes.cp;
     use.heads = sizes.heads;
     use.kv_heads = sizes.kv_heads;
-    use.head_dim = recipe.model.head_dim;
+    use.head_dim = key_dim(recipe.model);
     use.documents = recipe.data.packing == Packing::documents;
     use.ring = sizes.cp > 1;
     use.fixed_order = recipe.deterministic;

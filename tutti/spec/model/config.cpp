@@ -97,6 +97,10 @@ void validate_latent(const ModelConfig& model) {
          "model.heads {})",
          model.kv_heads, model.heads);
   }
+  if (model.biases.qkv) {
+    fail(ErrorKind::usage,
+         "model.biases: qkv has no meaning with latent attention; remove it from the list");
+  }
 }
 
 void validate_router(const MixtureOfExperts& moe) {

@@ -137,7 +137,7 @@ struct ModelConfig {
   double norm_offset = 0;  // added to the weights of all norms, which then start at 0 (Gemma: 1)
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
 
-  double attention_scale = 0;  // of scores; 0: 1 / sqrt(head_dim)
+  double attention_scale = 0;  // of scores; 0: 1 / sqrt(key_dim())
   // A learned logit per head in the softmax, without a value: lets a head attend to nothing
   // (attention sinks; gpt-oss).
   bool attention_sinks = false;

@@ -114,7 +114,7 @@ void model_part_keys(Visitor& v, Model& model) {
       .choice("query_key_norm", model.query_key_norm, kQueryKeyNormNames,
               "RMSNorm of queries and keys, per head or over all heads");
   v.when(model.attention_scale != plain.attention_scale)
-      .usually("1 / sqrt(head_dim)")
+      .usually("1 / sqrt(columns of a key)")
       .real("attention_scale", model.attention_scale, "multiplier of attention scores");
   v.when(model.attention_sinks)
       .flag("attention_sinks", model.attention_sinks,

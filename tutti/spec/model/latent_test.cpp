@@ -91,6 +91,7 @@ TEST(LatentModel, IsRefusedByNameWhereItCannotRun) {
   refused(latent_refusal("query_key_norm: head, "), "query_key_norm");
   refused(latent_refusal("window: 3, "), "window");
   refused(latent_refusal("kv_heads: 2, "), "model.kv_heads: 2");
+  refused(latent_refusal("biases: [qkv], "), "model.biases: qkv");
 }
 
 TEST(LatentModel, RoutersAreRefusedByName) {

@@ -76,7 +76,9 @@ ModelConfig read_model(YamlMap given, const std::string& models_folder) {
   for (const char* key : {"layers", "hidden", "heads", "vocabulary", "context"}) {
     if (!map.has(key)) map.fail_key(key, "missing; set it or name a preset");
   }
-  if (!map.has("head_dim")) {
+  if (!map.has("head_dim") && model.attention == Attention::latent) {
+    model.head_dim = std::max<int64_t>(model.latent.nope_head_dim, 1);  // read by nothing
+  } else if (!map.has("head_dim")) {
     if (model.hidden % model.heads != 0) {
       map.fail_key("heads",
                    fmt::format("{} does not divide model.hidden {}; write another number or "

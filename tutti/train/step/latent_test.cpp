@@ -1,5 +1,5 @@
-// Models with latent attention as a whole: gradients, packed documents, generation against the
-// compressed cache, and that cache's bytes.
+// Models with latent attention as a whole: gradients, generation against the compressed cache, and
+// that cache's bytes.
 #include <gtest/gtest.h>
 
 #include <cmath>
