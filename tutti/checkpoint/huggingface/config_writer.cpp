@@ -112,12 +112,15 @@ bool describes(HfFamily family, const ModelConfig& model) {
       read.head_dim = wanted.head_dim;                  // without a meaning
       read.moe.balance_loss = wanted.moe.balance_loss;  // these act in training only
       read.moe.router_bias_rate = wanted.moe.router_bias_rate;
+      if (wanted.latent.norm_epsilon == wanted.norm_epsilon) wanted.latent.norm_epsilon = 0;
     }
     // Gemma's values are functions of integers.
     const auto close = [](double a, double b) { return std::abs(a - b) <= 1e-12 * std::abs(b); };
-    if (close(read.attention_scale, wanted.attention_scale)) {
-      read.attention_scale = wanted.attention_scale;
-    }
+    const auto scale_of = [](const ModelConfig& one) {
+      return one.attention_scale > 0 ? one.attention_scale
+                                     : 1 / std::sqrt(static_cast<double>(spec::key_dim(one)));
+    };
+    if (close(scale_of(read), scale_of(wanted))) read.attention_scale = wanted.attention_scale;
     return read == wanted;
   } catch (const Error&) {
     return false;
@@ -185,6 +188,12 @@ HfFamily hf_family_of(const ModelConfig& model, const Json& original) {
     if (const std::optional<HfFamily> family = dense_family_of(model, original)) return *family;
     if (moe.experts == 0 && part.empty() && model.activation == spec::Activation::swiglu)
       return HfFamily::llama;
+  }
+  const double inner_epsilon =
+      model.latent.norm_epsilon > 0 ? model.latent.norm_epsilon : model.norm_epsilon;
+  if (model.attention == spec::Attention::latent && inner_epsilon != kLatentEpsilon) {
+    cannot_export(fmt::format("model.latent.norm_epsilon: {}", inner_epsilon),
+                  "transformers computes with 1e-6");
   }
   if (!part.empty() || model.activation == spec::Activation::geglu) {
     cannot_export(fmt::format("{} with the other parts of this model",

@@ -11,8 +11,6 @@ namespace {
 using spec::MixtureOfExperts;
 using spec::ModelConfig;
 
-constexpr double kLatentEpsilon = 1e-6;
-
 double yarn_m(double factor, double mscale) {
   return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
 }

@@ -1,7 +1,5 @@
 // Keys of config.json that the model types of DeepSeek alone have: latent attention, and how their
 // routers score and choose. As in config.h what Tutti cannot compute is refused by name.
-//
-// transformers norms what is compressed with an epsilon of 1e-6, whatever rms_norm_eps says.
 #pragma once
 
 #include <string_view>
@@ -11,6 +9,9 @@
 #include "tutti/checkpoint/huggingface/keys.h"
 
 namespace tutti::checkpoint {
+
+// Of the norms of what is compressed, whatever rms_norm_eps says.
+inline constexpr double kLatentEpsilon = 1e-6;
 
 bool is_deepseek(HfFamily family);
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tutti/base/error.h"
+#include "tutti/checkpoint/testing/hf_fixture.h"
 #include "tutti/spec/model/params.h"
 
 namespace tutti::checkpoint {
@@ -124,7 +125,19 @@ TEST(DeepSeekKeys, NormsOfWhatIsCompressedHaveTheirOwnEpsilon) {
   // And a model where both are one is no model of theirs.
   spec::ModelConfig other = model;
   other.latent.norm_epsilon = 0;
-  EXPECT_THROW(hf_family_of(other), Error);
+  EXPECT_TRUE(says(error_of([&] { hf_family_of(other); }), ErrorKind::unsupported,
+                   "model.latent.norm_epsilon: 1e-05"));
+}
+
+// What says the same in other words is the same model.
+TEST(DeepSeekKeys, StatedDefaultsAreExported) {
+  Json config = parse_json(kV3, "config.json");
+  config["rms_norm_eps"] = 1e-6;
+  config.erase("rope_scaling");
+  spec::ModelConfig model = deepseek(config).model;
+  model.latent.norm_epsilon = 1e-6;
+  model.attention_scale = 1 / std::sqrt(192.0);
+  EXPECT_EQ(hf_family_of(model), HfFamily::deepseek_v3);
 }
 
 TEST(DeepSeekKeys, AreRefusedByName) {
