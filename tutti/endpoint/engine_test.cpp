@@ -78,6 +78,29 @@ TEST(Engine, AnswersAreThoseOfTheForwardPassOfTraining) {
   }
 }
 
+// Latent attention caches compressed rows. How many rows a pass has may change its roundings.
+TEST(Engine, LatentModelsAnswerAsTrainingComputes) {
+  namespace t = train::testing;
+  for (const spec::Recipe& recipe :
+       {t::latent_recipe(), t::plain_latent_recipe(), t::deepseek_recipe()}) {
+    const auto trainer = random_trainer(recipe);
+    const auto model = served(*trainer);
+    Engine engine(*model, small_options());
+    std::vector<GenerationRequest> asked;
+    for (const int64_t length : {43, 5, 1, 20, 20}) {
+      asked.push_back(request(random_prompt(length, 3), 9));
+    }
+    const auto answers = run_all(engine, asked);
+    for (size_t i = 0; i < asked.size(); ++i) {
+      EXPECT_EQ(answers[i]->tokens.size(), 9U);
+      expect_forward(*trainer, asked[i], *answers[i]);
+    }
+    const auto shared = run_all(engine, {asked[0]});  // from the cached prefix
+    EXPECT_EQ(shared[0]->tokens, answers[0]->tokens);
+    EXPECT_EQ(shared[0]->last.cached_prompt_tokens, 40);
+  }
+}
+
 std::vector<GenerationRequest> many_requests(size_t count) {
   std::vector<GenerationRequest> out;
   for (size_t i = 0; i < count; ++i) {
@@ -218,8 +241,9 @@ TEST(Engine, PreemptionChangesNothing) {
 
 TEST(Engine, PackedWeightsAreThoseThatTheyStandFor) {
   for (const PackKind kind : {PackKind::int8, PackKind::int4}) {
-    for (spec::Recipe recipe : {train::testing::gpt_recipe(), train::testing::gpt_oss_recipe(),
-                                train::testing::mixed_moe_recipe()}) {
+    for (spec::Recipe recipe :
+         {train::testing::gpt_recipe(), train::testing::gpt_oss_recipe(),
+          train::testing::mixed_moe_recipe(), train::testing::deepseek_recipe()}) {
       const auto trainer = random_trainer(recipe);
       const auto packed = served(*trainer, kind);
       // The same numbers, unpacked, are the parameters of a model in f32.
@@ -231,7 +255,8 @@ TEST(Engine, PackedWeightsAreThoseThatTheyStandFor) {
             placed.name.starts_with("embedding.") &&
             (placed.name != "embedding.token.weight" || !recipe.model.tied_embeddings);
         const bool router = placed.name.find(".router.") != std::string::npos;
-        const bool is_packed = placed.param.shape.size() > 1 && !looked_up && !router &&
+        const bool expands = placed.name.ends_with(".kv_up.weight");
+        const bool is_packed = placed.param.shape.size() > 1 && !looked_up && !router && !expands &&
                                placed.name.ends_with(".weight");
         const int64_t columns = placed.param.shape.back();
         const PackKind own = last ? PackKind::int8 : kind;

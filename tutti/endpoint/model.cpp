@@ -33,13 +33,6 @@ Form form_of(WeightType weights, DType stored) {
   return {};
 }
 
-void check_executed(const spec::ModelConfig& model, const std::string& path) {
-  if (model.attention == spec::Attention::grouped) return;
-  fail(ErrorKind::unsupported,
-       "'{}': model.attention: latent has no paged cache yet; tutti generate runs this model",
-       path);
-}
-
 std::unique_ptr<model::InferenceWeights> make_weights(const spec::ModelConfig& model,
                                                       const spec::LoraConfig& lora,
                                                       const Form& form) {
@@ -134,7 +127,6 @@ void load_run(FileSystem& files, const std::string& path, WeightType weights, Lo
   const spec::Recipe& recipe = run.recipe;
   model.step = run.step;
   model.config = recipe.model;
-  check_executed(model.config, path);
   const DType stored = recipe.precision == spec::Precision::f32 ? DType::f32 : DType::bf16;
   model.weights = make_weights(model.config, recipe.lora, form_of(weights, stored));
   train::read_parameters(files, run,
@@ -164,7 +156,6 @@ void load_huggingface(FileSystem& files, const std::string& path, WeightType wei
   model.config = hf.model;
   model.notes = folder.notes();
   model.notes.insert(model.notes.end(), hf.notes.begin(), hf.notes.end());
-  check_executed(model.config, path);
   const std::string first = folder.tensor_names().front();
   const DType own = folder.tensor(first).dtype == DType::f32 ? DType::f32 : DType::bf16;
   model.weights = make_weights(model.config, {}, form_of(weights, stored.value_or(own)));

@@ -28,14 +28,6 @@ constexpr const char* kTokenizer =
     R"({"version": "1.0", "added_tokens": [{"id": 3, "content": "</s>", "special": true}],
         "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})";
 
-constexpr const char* kLatentConfig = R"({
-    "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "vocab_size": 37,
-    "max_position_embeddings": 64, "hidden_size": 24, "num_hidden_layers": 2,
-    "num_attention_heads": 3, "num_key_value_heads": 3, "intermediate_size": 20,
-    "first_k_dense_replace": 1, "kv_lora_rank": 12, "q_lora_rank": null, "qk_nope_head_dim": 8,
-    "qk_rope_head_dim": 4, "v_head_dim": 5, "n_routed_experts": 4, "n_shared_experts": 1,
-    "num_experts_per_tok": 2, "moe_intermediate_size": 7})";
-
 // Every parameter that is not packed, as f32.
 std::vector<float> values_of(const LoadedModel& model) {
   std::vector<float> out;
@@ -174,10 +166,6 @@ TEST(LoadModel, NamesWhatIsNoModel) {
   files.create_directories("empty");
   EXPECT_TRUE(says(error_of(load("empty")), ErrorKind::not_found, "recipe.yaml"));
   EXPECT_TRUE(says(error_of([] { parse_weight_type("int2"); }), ErrorKind::usage, "int4"));
-  FakeHfModel(llama_json()).write(files, "latent");
-  FakeHfModel::put(files, "latent/config.json", kLatentConfig);
-  EXPECT_TRUE(says(error_of(load("latent")), ErrorKind::unsupported,
-                   "'latent': model.attention: latent has no paged cache yet"));
   for (const std::string& name : weight_type_names()) {
     EXPECT_EQ(weight_type_names()[static_cast<size_t>(parse_weight_type(name))], name);
   }
