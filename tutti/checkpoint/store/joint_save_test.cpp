@@ -14,21 +14,21 @@ namespace tutti::checkpoint {
 namespace {
 
 constexpr int kRanks = 3;
-constexpr int64_t kRows = 12;
-constexpr int64_t kColumns = 5;
+constexpr int64_t kMatrixRows = 12;
+constexpr int64_t kMatrixColumns = 5;
 
 // A matrix of increasing numbers of which rank r holds the rows r, r + 3, ...: several slices; and
 // a vector that rank 1 alone holds.
 struct RankTensors {
-  explicit RankTensors(int rank, float first) : values(kRows * kColumns), vector(7) {
+  explicit RankTensors(int rank, float first) : values(kMatrixRows * kMatrixColumns), vector(7) {
     std::iota(values.begin(), values.end(), first);
     std::iota(vector.begin(), vector.end(), first);
-    for (int64_t row = rank; row < kRows; row += kRanks) {
+    for (int64_t row = rank; row < kMatrixRows; row += kRanks) {
       sources.push_back({"matrix",
                          DType::f32,
-                         {1, kColumns},
-                         values.data() + row * kColumns,
-                         {kRows, kColumns},
+                         {1, kMatrixColumns},
+                         values.data() + row * kMatrixColumns,
+                         {kMatrixRows, kMatrixColumns},
                          {row, 0}});
     }
     if (rank == 1) sources.push_back({"vector", DType::f32, {7}, vector.data(), {}, {}});
@@ -66,8 +66,8 @@ void save(FileSystem& files, int rank, const std::string& attempt, float first) 
 void expect_saved(FileSystem& files, float first) {
   Reader reader(files, "run/step-00000004");
   reader.verify_contents();
-  std::vector<float> matrix(kRows * kColumns), vector(7);
-  reader.load("matrix", DType::f32, {kRows, kColumns}, matrix.data());
+  std::vector<float> matrix(kMatrixRows * kMatrixColumns), vector(7);
+  reader.load("matrix", DType::f32, {kMatrixRows, kMatrixColumns}, matrix.data());
   reader.load("vector", DType::f32, {7}, vector.data());
   const RankTensors expected(0, first);
   EXPECT_EQ(matrix, expected.values);
