@@ -202,7 +202,7 @@ WITHOUT = [
     ("deepseek-v2-1", {"topk_group": 1}),
     ("deepseek-v2-1", {"routed_scaling_factor": 1.0}),
     ("deepseek-v2-1", {"rope_parameters": {**DEEPSEEK_ROPE, "beta_fast": 8.0}}),
-    ("deepseek-v2-2", {"rope_parameters": {"rope_theta": 100.0, "rope_type": "default"}}),
+    ("deepseek-v2-3", {"rope_parameters": {"rope_theta": 100.0, "rope_type": "default"}}),
     ("deepseek-v3-1", {"n_group": 1, "topk_group": 1}),
     ("deepseek-v3-1", {"topk_group": 3}),
     ("deepseek-v3-1", {"norm_topk_prob": False}),
@@ -225,7 +225,7 @@ def parts_show(program, folder):
         weights = {name: family_models.weight(case, name, shape)
                    for name, shape in fixture["tensors"].items()}
         config = {k: v for k, v in {**fixture["config"], **keys}.items()
-                  if v is not None or "softcapping" in k}
+                  if v is not None or "softcapping" in k or k not in keys}
         tutti("checkpoint", "import", model_folder(here / "hf", config, weights), "--out",
               here / "run")
         out = dump(program, here, here / "run",

@@ -257,7 +257,10 @@ TEST(HfConfig, RefusesModelsThatTransformersDoesNotHave) {
       unsupported(refused_model([](auto& m) { m.rope_scaling.factor = 2; }), "model.rope_scaling"));
   EXPECT_TRUE(unsupported(refused_model([](auto& m) { m.prediction_layers = 1; }),
                           "model.prediction_layers: 1"));
-  EXPECT_TRUE(unsupported(refused_model([](auto& m) { m.attention = spec::Attention::latent; }),
+  EXPECT_TRUE(unsupported(refused_model([](auto& m) {
+                            m.attention = spec::Attention::latent;
+                            m.latent.norm_epsilon = 1e-6;
+                          }),
                           "model.attention"));
   EXPECT_TRUE(
       unsupported(refused_model([](auto& m) { m.moe.weight_factor = 2; }), "model.moe.scores"));

@@ -70,7 +70,8 @@ TEST(LatentModel, KeepsWhatIsStated) {
   EXPECT_EQ(value_dim(recipe.model), 7);
   EXPECT_EQ(rotated_dims(recipe.model), 4);
   const int64_t n = 16;
-  const SlotPlan& block = memory_map(recipe).arena("activations").slot("block");
+  const MemoryMap map = memory_map(recipe);
+  const SlotPlan& block = map.arena("activations").slot("block");
   EXPECT_EQ(block.tensor("attention.qkv").bytes, n * 4 * (2 * 9 + 7) * 2);
   EXPECT_EQ(block.tensor("attention.kv_down").bytes, n * 13 * 2);
   EXPECT_EQ(block.tensor("attention.kv_norm.y").bytes, n * 13 * 2);
