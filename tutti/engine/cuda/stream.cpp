@@ -161,16 +161,18 @@ void* CudaStream::workspace(int64_t bytes) {
     drop_graphs();  // they contain its address
     if (workspace_ != nullptr) cuda_check(cudaFree(workspace_), "cudaFree", "workspace");
     workspace_ = nullptr;
-    workspace_bytes_ = device_workspace_bytes(bytes);
-    const cudaError_t result = cudaMalloc(&workspace_, static_cast<size_t>(workspace_bytes_));
+    workspace_bytes_ = 0;  // so that a smaller request after a failed one allocates again
+    const int64_t wanted = device_workspace_bytes(bytes);
+    const cudaError_t result = cudaMalloc(&workspace_, static_cast<size_t>(wanted));
     if (result == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       fail(ErrorKind::unsupported,
            "device {}: cannot allocate {} bytes of workspace besides the arenas; choose a smaller "
            "micro-batch",
-           device_, workspace_bytes_);
+           device_, wanted);
     }
     cuda_check(result, "cudaMalloc", "workspace");
+    workspace_bytes_ = wanted;
   }
   return workspace_;
 }

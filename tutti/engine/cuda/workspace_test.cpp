@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tutti/base/device_workspace.h"
+#include "tutti/base/error.h"
 #include "tutti/engine/arena.h"
 #include "tutti/engine/backend.h"
 #include "tutti/engine/cuda/stream.h"
@@ -68,6 +69,18 @@ TEST(Workspace, GrowthFreesTheOldOneAndRecapturesGraphs) {
   stream->transfer(out.data(), operand(2).data, kEdge * kEdge * 4);
   stream->synchronize();
   EXPECT_EQ(out, std::vector<float>(kEdge * kEdge, kEdge));
+}
+
+// A caller may survive a refused request: what is asked for next is allocated.
+TEST(Workspace, ARefusedRequestLeavesAStreamThatWorks) {
+  const Backend& cuda = cuda_backend();
+  if (const std::string why = cuda.missing(); !why.empty()) GTEST_SKIP() << "skipped: " << why;
+  const auto stream = cuda.make_stream({});
+  CudaStream& own = cuda_stream(*stream);
+  EXPECT_THROW(own.workspace(int64_t{1} << 55), Error);
+  EXPECT_EQ(own.workspace_bytes(), 0);
+  EXPECT_NE(own.workspace(1), nullptr);
+  EXPECT_EQ(own.workspace_bytes(), device_workspace_bytes(1));
 }
 
 }  // namespace
