@@ -1,10 +1,11 @@
 """One story through the whole machine, in minutes: `make story`.
 
-A real Slurm of four virtual nodes starts. A restricted corpus is prepared; who may not train on it is
-refused, and by which rule. The plan says time, money and energy; a job within a budget trains on two
-nodes until one of them dies and a spare takes over; the target is reached, and the forecast stands
-beside what happened. An MLPerf run is checked and scored. The checkpoint is verified, approved,
-exported and answers a prompt; the audit log verifies and the ledger adds up.
+A real Slurm of four virtual nodes and an S3 server start. A restricted corpus is prepared into a
+bucket; who may not train on it is refused, and by which rule. The plan says time, money and energy; a
+job within a budget trains on two nodes until one of them dies and a spare takes over; its checkpoints
+land in the bucket; the target is reached, and the forecast stands beside what happened. An MLPerf run
+is checked and scored. The checkpoint is verified, approved, exported and answers a prompt; the audit
+log verifies and the ledger adds up.
 
 Every number that is printed is checked. Writes OUT/index.html and what it links to. Needs root for
 Slurm's daemons and network of this host only."""
@@ -26,6 +27,7 @@ for folder in ("ranks", "serve", "endpoint"):
 from endpoint_server import Endpoint  # noqa: E402
 import rank_runs  # noqa: E402
 import slurm_cluster  # noqa: E402
+from moto.server import ThreadedMotoServer  # noqa: E402
 from page_server import Server  # noqa: E402
 from slurm_cluster import wait_until  # noqa: E402
 from story_page import loss_curve, table, write_page  # noqa: E402
@@ -39,8 +41,11 @@ WATTS_PER_NODE = 400
 BUDGET_USD = 20
 RECIPE = "mlperf/tutti-mini"
 STEPS = 640  # more than it takes: about 520 reach the target
+CORPUS = "s3://story/corpora/letters"
+DATA = [f"data.train={CORPUS}", f"data.validation={CORPUS}-validation"]
 # The same model and target without the clock of MLPerf: such a run may be resumed, and saves.
-PRODUCTION = ['mlperf.benchmark=""', "checkpoint.every_steps=100", "checkpoint.every_seconds=0"]
+PRODUCTION = ['mlperf.benchmark=""', "checkpoint.every_steps=100", "checkpoint.every_seconds=0",
+              "checkpoint.store=s3://story/runs", *DATA]
 
 
 class Story:
@@ -99,6 +104,33 @@ class Story:
         return state
 
 
+class Store:
+    """An S3 server of this process with one bucket. Its credentials are in a file whose path jobs get."""
+
+    def __init__(self, folder):
+        self.server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self.server.start()
+        host, port = self.server.get_host_and_port()
+        secrets = os.path.join(folder, "credentials")
+        with open(secrets, "w") as file:
+            file.write("[default]\naws_access_key_id = story\naws_secret_access_key = story-secret\n")
+        os.environ.update(AWS_SHARED_CREDENTIALS_FILE=secrets, AWS_ENDPOINT_URL_S3=f"http://{host}:{port}",
+                          AWS_REGION="us-east-1", TUTTI_CACHE=os.path.join(folder, "cache"), no_proxy="*")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+            os.environ.pop(name, None)
+        import boto3
+        self.client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL_S3"], region_name="us-east-1",
+                                   aws_access_key_id="story", aws_secret_access_key="story-secret")
+        self.client.create_bucket(Bucket="story")
+
+    def objects(self, prefix):
+        """Size in bytes of every object, by key."""
+        found = {}
+        for page in self.client.get_paginator("list_objects_v2").paginate(Bucket="story", Prefix=prefix):
+            found.update({entry["Key"]: entry["Size"] for entry in page.get("Contents", [])})
+        return found
+
+
 def close(value, expected, share):
     return abs(value - expected) <= share * abs(expected)
 
@@ -108,7 +140,7 @@ def the_site(story, cluster):
     story.say(f"slurmctld and {slurm_cluster.NODES} slurmd run; {slurm_cluster.NODES} nodes are idle")
     assert cluster.is_ready()
     site = story.run("admin", "site", "--name", "lab", "--region", "eu", "--data", "restricted", "--scheduler", "slurm",
-                     "--usd-per-node-hour", str(USD_PER_NODE_HOUR), "--watts-per-node", str(WATTS_PER_NODE))
+                     "--allow-keys", "checkpoint.store", "--usd-per-node-hour", str(USD_PER_NODE_HOUR), "--watts-per-node", str(WATTS_PER_NODE))
     assert site["usd_per_node_hour"] == USD_PER_NODE_HOUR and site["highest_data_class"] == "restricted", site
     story.run("admin", "project", "vision", "--usd", str(BUDGET_USD))
     for name, role in (("ada", "submitter"), ("eve", None), ("olga", "operator")):
@@ -116,16 +148,19 @@ def the_site(story, cluster):
     story.say(f"project vision may spend {BUDGET_USD:.2f} USD; ada may submit, olga operates, eve may do nothing")
 
 
-def the_data(story):
-    story.chapter("Whose data is it, and what may be done with it?", "A restricted corpus, with its licence")
+def the_data(story, store):
+    story.chapter("Whose data is it, and what may be done with it?", "A restricted corpus in a bucket, with its licence")
     story.run("data", "synthesize", "--documents", "6000", "--out", "letters.jsonl")
-    made = story.run("data", "prepare", "letters.jsonl", "--out", "corpora/tutti-mini", "--tokenizer", "byte", "--holdout",
+    made = story.run("data", "prepare", "letters.jsonl", "--out", CORPUS, "--tokenizer", "byte", "--holdout",
                      "0.05", "--data-class", "restricted", "--licence", "proprietary")
     training, held_out = made["training"], made["validation"]
     assert training["documents"] + held_out["documents"] == 6000, made
     assert made["sources"][0]["data_class"] == "restricted", made
     story.say(f"{training['documents']:,} documents, {training['tokens']:,} tokens to train on, "
               f"{held_out['documents']} documents held out")
+    kept = store.objects("corpora/")
+    assert {f"corpora/letters{part}.bin" for part in ("", "-validation")} <= set(kept), kept
+    story.say(f"{len(kept)} objects, {sum(kept.values()) / 1e6:.1f} MB, are in the bucket; nothing of it is on this disk")
 
 
 def the_refusals(story):
@@ -145,7 +180,7 @@ def production(steps):
 
 def the_plan(story, steps):
     story.chapter("What will it cost, in time, money and energy, before anything runs?", "The plan, from a short measured run")
-    story.run("train", RECIPE, *PRODUCTION, "train.steps=40", "--trace", "8", "--run", "probe", OMP_NUM_THREADS="2")
+    story.run("train", RECIPE, *PRODUCTION, "checkpoint.store=", "train.steps=40", "--trace", "8", "--run", "probe", OMP_NUM_THREADS="2")
     probe = sorted(event["step_seconds"] for event in story.events("probe", "step_done")[10:])
     story.run("plan", "calibrate", "probe", "--out", "catalog", OMP_NUM_THREADS="2")
     forecast = story.run("submit", *production(steps), "--catalog", "catalog", "--dry-run", user="ada")["forecast"]
@@ -155,7 +190,7 @@ def the_plan(story, steps):
     return forecast
 
 
-def the_fault(story, cluster, steps):
+def the_fault(story, cluster, store, steps):
     story.chapter("What happens when a node dies at hour nine?", "A node is killed, a spare takes over")
     job = story.run("submit", *production(steps), "--catalog", "catalog", "--run", "model", "--usd", str(BUDGET_USD / 2), "--yes",
                     "--no-start", user="ada")["job"]
@@ -175,6 +210,10 @@ def the_fault(story, cluster, steps):
     assert len(done) - max(done) <= 2, "more than the step of the fault was computed again"
     story.say(f"{nodes[1]} was killed after step {150}; {incident['detail']}; {incident['action']}; lost: "
               f"{incident['lost_steps']} steps, {incident['lost_seconds']:.1f} s, {incident['lost_usd']:.4f} USD")
+    saved = store.objects("runs/model/checkpoints/")
+    manifests = sorted(key for key in saved if key.endswith("/manifest.json"))
+    assert manifests and not os.path.exists(os.path.join(story.folder, "model", "checkpoints")), saved
+    story.say(f"checkpoints are in the bucket alone: {len(manifests)} manifests, {sum(saved.values()) / 1e6:.1f} MB")
     with open(os.path.join(story.folder, "control", "incidents", f"{incident['incident']:06}.json")) as file:
         assert json.load(file)["job"] == job
     return ended, incident
@@ -207,7 +246,7 @@ def the_target(story, ended, incident, forecast, steps):
 
 def the_result(story):
     story.chapter("Is the result one that others can check?", "An MLPerf run, checked and scored")
-    job = story.run("submit", RECIPE, "--project", "vision", "train.steps=640", "--run", "measured", "--name", "measured", "--yes",
+    job = story.run("submit", RECIPE, "--project", "vision", *DATA, "train.steps=640", "--run", "measured", "--name", "measured", "--yes",
                     "--no-start", user="ada")["job"]
     ended = story.wait_for_job(job, 900)
     assert ended["state"] == "COMPLETED", ended
@@ -292,17 +331,18 @@ def the_page(story):
 
 def run_story(out, steps):
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cluster_folder:
+        store = Store(folder)
         with slurm_cluster.Cluster(cluster_folder, SLURM) as cluster:
             story = Story(folder, dict(cluster.environment, MASTER_ADDR="127.0.0.1", TUTTI_MEMORY_ROOT=folder))
             the_site(story, cluster)
-            the_data(story)
+            the_data(story, store)
             the_refusals(story)
             forecast = the_plan(story, steps)
             with open(os.path.join(folder, "controller.log"), "w") as log:
                 controller = subprocess.Popen([TUTTI, "controller", "run"], cwd=folder, stdout=log, stderr=log,
                                               env=story.environment)
             try:
-                ended, incident = the_fault(story, cluster, steps)
+                ended, incident = the_fault(story, cluster, store, steps)
                 the_target(story, ended, incident, forecast, steps)
                 measured = the_result(story)
                 the_model(story)
@@ -312,6 +352,7 @@ def run_story(out, steps):
             the_books(story, [ended, measured])
             the_page(story)
             shutil.copy(os.path.join(folder, "model", "report.html"), os.path.join(out, "run.html"))
+        store.server.stop()
     seconds = time.monotonic() - story.begin
     write_page(out, story.chapters, seconds)
     print(f"\n{len(story.chapters)} chapters in {seconds:.0f} s: {os.path.join(out, 'index.html')}")
