@@ -38,7 +38,8 @@ PieceCache::PieceCache(std::unique_ptr<RangedFile> object, const CorpusChecksums
       if (where_.count(piece) == 0) where_[piece] = by_use_.insert(by_use_.end(), piece);
     }
   }
-  file_.remove_unused(bound_bytes_);
+  const int64_t excess = file_.usage().folder_bytes - bound_bytes_;  // of an earlier bound
+  if (excess > 0) file_.take_unused(excess);
 }
 
 PieceCache::~PieceCache() {
@@ -110,8 +111,8 @@ void PieceCache::fetch_piece(int64_t piece, std::string& bytes) {
     fetched_bytes_ += size;
   }
   if (!checksums_.holds(piece, bytes)) checksums_.fail_damaged(piece);
-  make_space();
-  // A full disk keeps no run from its data: what cannot be kept is fetched again.
+  // No space keeps no run from its data: what cannot be kept is fetched again.
+  if (!make_space()) return;
   if (file_.write(offset, size, bytes.data())) {
     used(piece);
   } else {
@@ -128,20 +129,34 @@ void PieceCache::used(int64_t piece) {
   where_[piece] = by_use_.insert(by_use_.end(), piece);
 }
 
-// For one piece, before it is written.
-void PieceCache::make_space() {
-  int64_t excess = file_.folder_bytes() + kChecksumPieceBytes - bound_bytes_;
-  while (excess > 0) {
+// For one piece, before it is written. False: there is none.
+bool PieceCache::make_space() {
+  PieceFile::Usage usage = file_.usage();
+  int64_t excess = usage.folder_bytes + kChecksumPieceBytes - bound_bytes_;
+  if (excess > 0) excess -= file_.take_unused(excess);
+  for (; excess > 0; excess -= kChecksumPieceBytes) {
+    usage = file_.usage();
+    const bool other_has_more = usage.largest_bytes > usage.own_bytes + kChecksumPieceBytes;
+    if (other_has_more && PieceFile::take(usage.largest, kChecksumPieceBytes)) continue;
+    // What other processes have written here is not in by_use_.
+    if (!drop_oldest() && !PieceFile::take(file_.path(), kChecksumPieceBytes)) return false;
+  }
+  return true;
+}
+
+bool PieceCache::drop_oldest() {
+  while (true) {
     int64_t oldest = -1;
     {
       const std::lock_guard lock(mutex_);
-      if (by_use_.empty()) return;
+      if (by_use_.empty()) return false;
       oldest = by_use_.front();
       by_use_.pop_front();
       where_.erase(oldest);
     }
-    file_.drop(oldest * kChecksumPieceBytes, checksums_.piece_bytes(oldest));
-    excess -= checksums_.piece_bytes(oldest);
+    const int64_t offset = oldest * kChecksumPieceBytes;
+    if (file_.is_hole(offset)) continue;  // taken by another
+    return file_.drop(offset, checksums_.piece_bytes(oldest));
   }
 }
 
@@ -153,8 +168,9 @@ void PieceCache::will_need(int64_t begin, int64_t end) {
     const std::lock_guard lock(mutex_);
     for (int64_t piece = begin / kChecksumPieceBytes; piece <= (end - 1) / kChecksumPieceBytes;
          ++piece) {
-      if (where_.count(piece) > 0 || in_flight_.count(piece) > 0 || wanted_.size() >= most)
-        continue;
+      if (in_flight_.count(piece) > 0 || wanted_.size() >= most) continue;
+      // Pieces that others have written are found by get().
+      if (where_.count(piece) > 0 && !file_.is_hole(piece * kChecksumPieceBytes)) continue;
       if (!is_wanted_.insert(piece).second) continue;
       wanted_.push_back(piece);
       if (threads_.size() < kFetchThreads) threads_.emplace_back([this] { work(); });

@@ -3,9 +3,15 @@
 // sessions, and of a host's ranks only one fetches what several need soon after each other.
 //
 // A piece is handed out when its bytes have their recorded checksum; local bytes that do not are
-// fetched again, fetched ones are corrupt. When the bound is reached, the pieces go that were not
-// read for longest. will_need() fetches ahead, several pieces at once: a read of a piece that was
-// announced early enough waits for no network.
+// fetched again, fetched ones are corrupt. will_need() fetches ahead, several pieces at once: a
+// read of a piece that was announced early enough waits for no network.
+//
+// All corpora that a folder caches share its bound, over all processes. When it is reached, pieces
+// go: first those of corpora that no process has open, the one opened longest ago first; then those
+// of the corpus that holds most. So of n open corpora each keeps what it reads up to an n-th of the
+// bound. Of its own pieces a process gives those away that it did not read for longest. The bound
+// is exceeded by what is being written, a piece per thread. Where the disk is full or its file
+// system makes no holes in files, pieces that find no space are not kept.
 //
 // Thread-safe.
 #pragma once
@@ -30,7 +36,7 @@ namespace tutti::data {
 
 struct CacheOptions {
   std::string folder = {};  // empty: corpora in the user's cache
-  int64_t bytes = 0;        // bound of the folder; 0: 16 GiB
+  int64_t bytes = 0;        // bound of the folder, at least 64 pieces; 0: 16 GiB
 };
 
 class PieceCache {
@@ -51,7 +57,8 @@ class PieceCache {
   bool get_local(int64_t piece, std::string& bytes);
   void fetch_piece(int64_t piece, std::string& bytes);
   void used(int64_t piece);
-  void make_space();
+  bool make_space();
+  bool drop_oldest();
   void work();
 
   std::unique_ptr<RangedFile> object_;
@@ -62,7 +69,7 @@ class PieceCache {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::unordered_set<int64_t> in_flight_;
-  std::list<int64_t> by_use_;  // pieces that are local, the one to go next in front
+  std::list<int64_t> by_use_;  // pieces that were local when used, the one to go next in front
   std::unordered_map<int64_t, std::list<int64_t>::iterator> where_;  // in by_use_
   std::deque<int64_t> wanted_;                                       // announced, not begun
   std::unordered_set<int64_t> is_wanted_;

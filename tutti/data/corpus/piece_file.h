@@ -1,9 +1,11 @@
 // A local file that holds some pieces of a corpus from an object store, at the offsets they have
 // there. What is missing is a hole. Any number of processes may share it: which bytes are there is
 // decided by the corpus' checksums alone, so a torn or missing piece is one that is fetched again.
+// For the same reason anyone may take pieces of any file away.
 //
-// Files of one folder share a bound. A file that no process has open is removed when another needs
-// its space.
+// Files of one folder share a bound, which those who write keep: usage() says how full the folder
+// is, and take_unused() and take() give space of other files back. Where the folder's file system
+// makes no holes in files, drop() and take() free nothing, and only files as a whole go.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +24,29 @@ class PieceFile {
 
   bool read(int64_t offset, int64_t size, char* out) const;          // false: cannot
   bool write(int64_t offset, int64_t size, const char* data) const;  // false: no space
-  void drop(int64_t offset, int64_t size) const;
+  bool drop(int64_t offset, int64_t size) const;                     // false: cannot
+  bool is_hole(int64_t offset) const;  // false where holes read as data
 
   struct Range {
     int64_t begin = 0, end = 0;
   };
-  std::vector<Range> kept() const;  // that are no holes
-  int64_t folder_bytes() const;     // on disk, of all such files in the folder
-  // Removes files that no process has open, oldest first, until the folder holds at most so much.
-  void remove_unused(int64_t bound_bytes) const;
+  std::vector<Range> kept() const;  // that are no holes; empty where holes read as data
+
+  struct Usage {
+    int64_t folder_bytes = 0;   // on disk, of all such files in the folder
+    int64_t own_bytes = 0;      // of this one
+    std::string largest;        // path of the largest of the others; empty: there is none
+    int64_t largest_bytes = 0;  // of that
+  };
+  Usage usage() const;
+  // Takes at least `bytes` from files that no process has open, if they have so much: from the one
+  // opened or written longest ago first, whole files where their file system makes no holes.
+  // Returns what it took.
+  int64_t take_unused(int64_t bytes) const;
+  // Takes a piece of `piece_bytes` from the file `path`, this one or another, wherever it has one.
+  // False: cannot, or it has none.
+  static bool take(const std::string& path, int64_t piece_bytes);
+  const std::string& path() const { return path_; }
 
  private:
   std::string folder_, path_;
