@@ -13,14 +13,17 @@ namespace {
 
 constexpr const char* kOpensPort = "opens a port of the node";
 constexpr const char* kReadsFile = "reads a file with the rights of the controller's account";
+constexpr const char* kWritesFiles = "writes files with the rights of the controller's account";
 
-constexpr std::array<GuardedKey, 6> kGuardedKeys = {{
+constexpr std::array<GuardedKey, 8> kGuardedKeys = {{
     {"telemetry.metrics_port", kOpensPort},
     {"telemetry.metrics_address", kOpensPort},
     {"data.prepare.source", kReadsFile},
     {"data.prepare.tokenizer", kReadsFile},
-    {"data.prepare.folder", "writes files with the rights of the controller's account"},
+    {"data.prepare.folder", kWritesFiles},
+    {"data.cache", kWritesFiles},
     {"checkpoint.key_file", kReadsFile},
+    {"checkpoint.store", "writes to an object store with the keys of the controller's account"},
 }};
 
 std::map<std::string, std::string> values_of(std::string_view yaml) {
@@ -38,7 +41,7 @@ std::string all_names() {
 
 }  // namespace
 
-const std::array<GuardedKey, 6>& guarded_keys() { return kGuardedKeys; }
+const std::array<GuardedKey, 8>& guarded_keys() { return kGuardedKeys; }
 
 const GuardedKey* find_guarded_key(std::string_view key) {
   const auto* const found = std::find_if(kGuardedKeys.begin(), kGuardedKeys.end(),

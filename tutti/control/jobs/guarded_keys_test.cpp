@@ -31,6 +31,10 @@ TEST(Submit, KeysWithEffectsOutsideTheRunNeedOperators) {
   EXPECT_TRUE(throws(
       ErrorKind::permission, [&] { submit(plane.as("ada"), request, false); },
       "--allow-keys data.prepare.source"));
+  request.guarded_keys = {"checkpoint.store"};
+  EXPECT_TRUE(throws(
+      ErrorKind::permission, [&] { submit(plane.as("ada"), request, false); },
+      "checkpoint.store: it writes to an object store with the keys of the controller's account"));
   EXPECT_TRUE(throws(
       ErrorKind::usage, [] { parse_guarded_keys("train.steps"); }, "is not a guarded key"));
 }
@@ -41,6 +45,10 @@ TEST(GuardedKeys, AreThoseThatDifferFromATrustedRecipe) {
   EXPECT_EQ(
       guarded_changes("telemetry:\n  metrics_port: 9\ndata:\n  prepare:\n    source: b\n", trusted),
       (std::vector<std::string>{"telemetry.metrics_port", "data.prepare.source"}));
+  EXPECT_EQ(guarded_changes(trusted + "checkpoint:\n  store: s3://lab/runs\n", trusted),
+            std::vector<std::string>{"checkpoint.store"});
+  EXPECT_EQ(guarded_changes("data:\n  cache: /srv\n", "data:\n  train: a\n"),
+            std::vector<std::string>{"data.cache"});
 }
 
 TEST(Site, SaysAgainWhatAnAdminHasSaid) {
