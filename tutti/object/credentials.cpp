@@ -60,6 +60,13 @@ Addressing parse_addressing(const std::string& text) {
 }
 
 std::string normal_endpoint(std::string endpoint) {
+  // Messages name the endpoint: nothing that may be a secret is part of it.
+  if (endpoint.find_first_of("@?#") != std::string::npos) {
+    fail(ErrorKind::usage,
+         "AWS_ENDPOINT_URL (endpoint_url) holds a user, a password or a query; expected a URL "
+         "without them, such as http://127.0.0.1:9000, and keys in AWS_ACCESS_KEY_ID and "
+         "AWS_SECRET_ACCESS_KEY");
+  }
   while (!endpoint.empty() && endpoint.back() == '/') endpoint.pop_back();
   if (endpoint.empty() || starts_with(endpoint, "http://") || starts_with(endpoint, "https://")) {
     return endpoint;

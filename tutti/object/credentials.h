@@ -31,7 +31,7 @@ enum class Addressing { automatic, path, host };
 struct Settings {
   Credentials credentials;
   std::string region = "us-east-1";
-  std::string endpoint;   // "http://127.0.0.1:9000"; empty: AWS
+  std::string endpoint;   // "http://127.0.0.1:9000", no user and no query; empty: AWS
   std::string ca_bundle;  // file of trusted certificates; empty: the system's
   Addressing addressing = Addressing::automatic;
 };

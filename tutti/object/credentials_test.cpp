@@ -91,6 +91,12 @@ TEST_F(CredentialsTest, MessagesNameTheRemedyAndNoSecret) {
   variables_["AWS_SECRET_ACCESS_KEY"] = "s3cr3t";
   variables_["AWS_ENDPOINT_URL"] = "127.0.0.1:9000";
   EXPECT_NE(error().find("expected a URL"), std::string::npos);
+  for (const char* endpoint :
+       {"https://me:s3cr3t@store.example", "me:s3cr3t@store.example", "https://store/?s3cr3t=1"}) {
+    variables_["AWS_ENDPOINT_URL"] = endpoint;
+    EXPECT_NE(error().find("AWS_ENDPOINT_URL"), std::string::npos) << endpoint;
+    EXPECT_EQ(error().find("s3cr3t"), std::string::npos) << error();
+  }
   variables_.erase("AWS_ENDPOINT_URL");
   variables_["AWS_PROFILE"] = "nowhere";
   EXPECT_NE(error().find("no profile 'nowhere'"), std::string::npos);
