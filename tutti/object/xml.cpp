@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <pugixml.hpp>
 
 #include "tutti/base/error.h"
@@ -54,10 +55,12 @@ bool is_truncated(pugi::xml_node node) {
   return std::string_view(node.child("IsTruncated").text().get()) == "true";
 }
 
-// Keys are asked for with encoding-type=url: XML cannot hold every byte of a name.
-std::string decoded(pugi::xml_node root, const std::string& key) {
-  const bool encoded = std::string_view(root.child("EncodingType").text().get()) == "url";
-  return encoded ? percent_decode(key) : key;
+// Keys are asked for with encoding-type=url: XML cannot hold every byte of a name. Stores write a
+// space as %20 or, as forms do, as +; all write a + as %2B.
+std::string decoded(pugi::xml_node root, std::string key) {
+  if (std::string_view(root.child("EncodingType").text().get()) != "url") return key;
+  std::replace(key.begin(), key.end(), '+', ' ');
+  return percent_decode(key);
 }
 
 std::string escaped(std::string_view text) {

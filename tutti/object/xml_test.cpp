@@ -39,6 +39,27 @@ TEST(Xml, APageOfAList) {
   EXPECT_EQ(page.next, "1/a&b=");
 }
 
+// MinIO and AWS write the space of a key as forms do.
+TEST(Xml, SpacesOfKeys) {
+  const ListPage page = parse_list(
+      "<ListBucketResult><EncodingType>url</EncodingType><Contents><Key>my+run/1%2B1+%25</Key>"
+      "<Size>1</Size></Contents><CommonPrefixes><Prefix>my+run/</Prefix></CommonPrefixes>"
+      "</ListBucketResult>",
+      "list");
+  ASSERT_EQ(page.objects.size(), 1U);
+  EXPECT_EQ(page.objects[0].key, "my run/1+1 %");
+  EXPECT_EQ(page.prefixes, std::vector<std::string>{"my run/"});
+  const ListPage plain = parse_list(
+      "<ListBucketResult><Contents><Key>1+1</Key><Size>1</Size></Contents></ListBucketResult>",
+      "list");
+  EXPECT_EQ(plain.objects[0].key, "1+1");
+  const UploadPage uploads = parse_uploads(
+      "<ListMultipartUploadsResult><EncodingType>url</EncodingType><Upload><Key>a+b</Key>"
+      "<UploadId>x</UploadId></Upload></ListMultipartUploadsResult>",
+      "uploads");
+  EXPECT_EQ(uploads.uploads[0].key, "a b");
+}
+
 TEST(Xml, UploadsAndTheirEnds) {
   const UploadPage page = parse_uploads(
       "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated><NextKeyMarker>k</NextKeyMarker>"
