@@ -1,6 +1,7 @@
 #include "tutti/cli/program/output_lock.h"
 
 #include "tutti/base/error.h"
+#include "tutti/base/object_store.h"
 #include "tutti/data/corpus/format.h"
 #include "tutti/data/prepare/sources.h"
 
@@ -8,6 +9,7 @@ namespace tutti::cli {
 
 OutputLock::OutputLock(FileSystem& files, const std::string& prefix)
     : files_(files), path_(data::corpus_paths(prefix).bin + data::kLockSuffix) {
+  if (object_store(files, prefix) != nullptr) return;
   files_.create_directories(parent_path(path_));
   do {
     lock_.emplace(path_);
@@ -20,6 +22,7 @@ OutputLock::OutputLock(FileSystem& files, const std::string& prefix)
 }
 
 OutputLock::~OutputLock() {
+  if (!lock_) return;
   try {
     files_.remove_file(path_);
   } catch (const Error&) {

@@ -1,5 +1,7 @@
 // One process at a time makes the corpus of a name: two would write the same temporary files, and
-// the corpus would hold tokens of both.
+// the corpus would hold tokens of both. In an object store there are no temporary files and no
+// locks: of two processes the last one's objects stay, and a mixture is damage that its checksums
+// show.
 #pragma once
 
 #include <optional>
@@ -11,7 +13,8 @@
 namespace tutti::cli {
 
 // Held for as long as it lives, by a file beside PREFIX.bin that goes with it; a process that is
-// killed leaves the file, which does no harm. Throws usage where another process has it.
+// killed leaves the file, which does no harm. Nothing is held of a PREFIX in an object store.
+// Throws usage where another process has it.
 class OutputLock {
  public:
   OutputLock(FileSystem& files, const std::string& prefix);

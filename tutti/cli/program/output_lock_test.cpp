@@ -7,6 +7,8 @@
 #include <string>
 
 #include "tutti/base/error.h"
+#include "tutti/base/testing/memory_file.h"
+#include "tutti/object/file_system.h"
 
 namespace tutti::cli {
 namespace {
@@ -30,6 +32,19 @@ TEST(OutputLock, OneAtATimeMakesACorpusOfAName) {
   { const OutputLock again(files, prefix); }
   EXPECT_TRUE(files.list(folder).empty());
   files.remove_tree(folder);
+}
+
+// Nor is the store asked: there are no credentials for it.
+TEST(OutputLock, HoldsNothingOfAnObjectStore) {
+  MemoryFileSystem memory;
+  object::StoreOptions options;
+  options.environment = [](const std::string&) { return std::nullopt; };
+  object::RoutedFileSystem files(memory, options);
+  {
+    const OutputLock first(files, "s3://bucket/c");
+    const OutputLock second(files, "s3://bucket/c");
+  }
+  EXPECT_EQ(memory.operation_count(), 0);
 }
 
 }  // namespace
