@@ -13,6 +13,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/testing/memory_file.h"
 #include "tutti/data/corpus/dataset.h"
+#include "tutti/data/corpus/inspect.h"
 #include "tutti/data/loader/loader.h"
 #include "tutti/data/testing/test_support.h"
 #include "tutti/object/testing/fake_store.h"
@@ -212,6 +213,23 @@ TEST_F(CorpusStoreTest, TheLoaderFetchesAheadSeveralAtOnce) {
   }
   EXPECT_TRUE(patient->met());
   EXPECT_EQ(there->fetched_bytes(), 4 * int64_t{kTokens});
+}
+
+TEST_F(CorpusStoreTest, AQuickInspectionFetchesTheSampleOnly) {
+  InspectOptions quick;
+  quick.verify = false;
+  quick.sample_first = 90'000;
+  quick.sample_tokens = 10;
+  const int64_t before = store_->bytes_read();
+  const CorpusInspection far = inspect_corpus(*files_, kFar, quick);
+  EXPECT_LT(store_->bytes_read() - before, 1000);  // of 400,000
+  const CorpusInspection near = inspect_corpus(local_, "near/numbers", quick);
+  EXPECT_TRUE(far.ok);
+  EXPECT_EQ(far.sample_ids, near.sample_ids);
+  EXPECT_EQ(far.sample_ids[0], 90'000);
+  EXPECT_EQ(far.bin_bytes, near.bin_bytes);
+  EXPECT_EQ(far.checks.size(), near.checks.size());
+  EXPECT_TRUE(inspect_corpus(*files_, kFar).ok);
 }
 
 TEST_F(CorpusStoreTest, WithoutChecksumsItSaysWhatHelps) {

@@ -60,7 +60,7 @@ Json evaluate_set(FileSystem& files, const train::LoadedRun& run, const spec::Co
   // Of a blend this is not a number: its corpora count by their weights.
   const int64_t bytes = blend.corpora.size() == 1
                             ? train::predicted_text_bytes(files, blend.corpora.front().prefix,
-                                                          tokenizer, run.recipe.data.packing)
+                                                          tokenizer, run.recipe.data)
                             : 0;
   const double bits = result.loss / std::log(2.0);
   const double bits_per_byte =

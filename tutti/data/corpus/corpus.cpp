@@ -4,6 +4,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
+#include "tutti/base/fetched_file.h"
 #include "tutti/base/text.h"
 #include "tutti/data/corpus/format.h"
 #include "tutti/data/corpus/require_corpus.h"
@@ -42,7 +43,8 @@ Corpus::Corpus(FileSystem& files, const std::string& prefix, const CorpusOptions
   if (store != nullptr) {
     bin_size_bytes_ = files.size_bytes(paths.bin);
   } else {
-    bin_ = files.map(paths.bin);
+    bin_ = options.on_demand ? map_on_demand(files, paths.bin) : files.map(paths.bin);
+    is_fetched_ = options.on_demand && is_fetched(*bin_);
     bin_size_bytes_ = static_cast<int64_t>(bin_->bytes().size());
   }
   read_header();
@@ -55,7 +57,7 @@ Corpus::Corpus(FileSystem& files, const std::string& prefix, const CorpusOptions
     open_pieces(files, *store, options.cache);
     return;
   }
-  if (options.checksums && files.exists(paths.checksums)) {
+  if (options.checksums && !is_fetched_ && files.exists(paths.checksums)) {
     checksums_ =
         std::make_unique<const CorpusChecksums>(files, paths, bin_->bytes(), idx_->bytes());
   }
@@ -81,8 +83,8 @@ void Corpus::open_pieces(FileSystem& files, ObjectStore& store, const CacheOptio
 }
 
 std::string_view Corpus::bin_bytes() const {
-  if (bin_ != nullptr) return bin_->bytes();
-  fail(ErrorKind::unsupported, "'{}' is read by pieces: its bytes are not all at hand",
+  if (bin_ != nullptr && !is_fetched_) return bin_->bytes();
+  fail(ErrorKind::unsupported, "'{}' is fetched as it is read: its bytes are not all at hand",
        corpus_paths(prefix_).bin);
 }
 
@@ -229,6 +231,7 @@ void Corpus::read(int64_t first, int64_t count, int32_t* out) const {
     pieces_->read(first * width, (first + count) * width, fetched.data());
     bytes = fetched.data();
   } else {
+    if (is_fetched_) fetch({{bin_.get(), first * width, count * width}});
     if (checksums_) checksums_->check(first * width, (first + count) * width);
     bytes = bin_->bytes().data() + first * width;
   }

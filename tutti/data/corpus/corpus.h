@@ -9,9 +9,10 @@
 //   unsupported  another version of the format, or elements that are not integers
 // Where PREFIX.checksums is there, read() compares the tokens with it before it hands them out.
 //
-// A corpus in an object store is fetched whole, unless it is opened by pieces: then the index is,
-// and tokens as they are read (piece_cache.h). That needs the checksums. All methods are const and
-// may be called from any number of threads.
+// A corpus in an object store is fetched whole, unless it is opened by pieces or on demand: then
+// the index is, and tokens as they are read. By pieces they are kept for later (piece_cache.h);
+// that needs the checksums. On demand they are fetched with each read() and not compared, which
+// suits a few. All methods are const and may be called from any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,7 @@ namespace tutti::data {
 struct CorpusOptions {
   bool checksums = true;  // false: PREFIX.checksums is ignored
   bool by_pieces = false;
+  bool on_demand = false;
   CacheOptions cache = {};
 };
 
@@ -61,7 +63,8 @@ class Corpus {
   void read(int64_t first, int64_t count, int32_t* out) const;
 
   // The bytes of .bin and .idx as stored; nothing is compared.
-  std::string_view bin_bytes() const;  // unsupported by pieces
+  std::string_view bin_bytes() const;  // unsupported by pieces and on demand
+  int64_t bin_size_bytes() const { return bin_size_bytes_; }
   std::string_view idx_bytes() const { return idx_->bytes(); }
   // Hint that tokens [first, first + count) are read soon.
   void will_need(int64_t first, int64_t count) const;
@@ -84,6 +87,7 @@ class Corpus {
   int64_t sequences_ = 0;
   int64_t document_entries_ = 0;
   bool has_modes_ = false;
+  bool is_fetched_ = false;          // bin_ is of what read() fetches
   const char* lengths_ = nullptr;    // i32[sequences_], unaligned, as are the next two
   const char* offsets_ = nullptr;    // i64[sequences_]
   const char* documents_ = nullptr;  // i64[document_entries_]

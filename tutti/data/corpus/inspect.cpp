@@ -104,11 +104,12 @@ void inspect_checksums(FileSystem& files, const Corpus& corpus, bool verify,
     return;
   }
   try {
-    const CorpusChecksums checksums(files, paths, corpus.bin_bytes(), corpus.idx_bytes());
     if (!verify) {
+      const CorpusChecksums checksums(files, paths, corpus.bin_size_bytes(), corpus.idx_bytes());
       add_check(out, "checksums", true, "They belong to the corpus, and its index is as recorded.");
       return;
     }
+    const CorpusChecksums checksums(files, paths, corpus.bin_bytes(), corpus.idx_bytes());
     constexpr size_t kNamed = 8;
     std::vector<std::string> ranges;
     for (const CorpusChecksums::ByteRange& range : checksums.damaged()) {
@@ -179,15 +180,17 @@ void verify_content(const Corpus& corpus, CorpusInspection& out) {
 
 CorpusInspection inspect_corpus(FileSystem& files, const std::string& prefix,
                                 const InspectOptions& options) {
-  const Corpus corpus(files, prefix,
-                      {.checksums = false});  // all damage is reported, not only the first
+  CorpusOptions how;
+  how.checksums = false;  // all damage is reported, not only the first
+  how.on_demand = !options.verify;
+  const Corpus corpus(files, prefix, how);
   CorpusInspection out;
   out.prefix = prefix;
   out.dtype = corpus.dtype();
   out.documents = corpus.documents();
   out.sequences = corpus.sequences();
   out.tokens = corpus.tokens();
-  out.bin_bytes = static_cast<int64_t>(corpus.bin_bytes().size());
+  out.bin_bytes = corpus.bin_size_bytes();
   out.idx_bytes = files.size_bytes(corpus_paths(prefix).idx);
   measure_documents(corpus, out);
   add_check(

@@ -16,7 +16,9 @@ struct InspectOptions {
   int64_t sample_tokens = 400;  // of the sample text
   int64_t sample_first = 0;     // token it starts at
   int64_t sequence = 0;         // show how documents pack into windows of so many rows; 0: do not
-  bool verify = true;  // read all of .bin: hashes of it and its pieces, ids below the vocabulary
+  // Read all of .bin: hashes of it and its pieces, ids below the vocabulary. Without it only the
+  // tokens of the sample are read, and fetched from an object store.
+  bool verify = true;
 };
 
 struct CorpusCheck {

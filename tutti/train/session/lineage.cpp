@@ -4,6 +4,7 @@
 
 #include "tutti/base/binary.h"
 #include "tutti/base/error.h"
+#include "tutti/base/fetched_file.h"
 #include "tutti/base/hash.h"
 #include "tutti/base/json.h"
 #include "tutti/base/machine.h"
@@ -42,19 +43,25 @@ int64_t count(const Json& object, const char* key) {
 }
 
 // Of bytes here and there: two corpora of as many tokens differ in some of them, and a large one
-// is not read through at every start.
+// is neither read through nor fetched at every start.
 std::string pieces_hash(FileSystem& files, const std::string& path) {
   constexpr size_t kPieces = 64;
   constexpr size_t kPieceBytes = 4096;
   if (!files.exists(path)) return {};
-  const auto file = files.map(path);
+  const auto file = map_on_demand(files, path);
   const std::string_view bytes = file->bytes();
-  Hasher hasher;
+  const size_t last = bytes.size() > kPieceBytes ? bytes.size() - kPieceBytes : 0;
+  std::vector<std::string_view> pieces;
+  std::vector<FetchRange> ranges;
   for (size_t i = 0; i < kPieces; ++i) {
-    const size_t last = bytes.size() > kPieceBytes ? bytes.size() - kPieceBytes : 0;
-    const std::string_view piece = bytes.substr(last * i / (kPieces - 1), kPieceBytes);
-    hasher.update(piece.data(), piece.size());
+    const size_t offset = last * i / (kPieces - 1);
+    pieces.push_back(bytes.substr(offset, kPieceBytes));
+    ranges.push_back(
+        {file.get(), static_cast<int64_t>(offset), static_cast<int64_t>(pieces.back().size())});
   }
+  fetch(ranges);
+  Hasher hasher;
+  for (const std::string_view piece : pieces) hasher.update(piece.data(), piece.size());
   return hash_hex(hasher.digest());
 }
 
@@ -96,7 +103,7 @@ telemetry::CorpusDescribed describe_corpus(FileSystem& files, const std::string&
     }
   }
   event.tokenizer_hash = file_hash(files, paths.tokenizer);
-  event.index_hash = file_hash(files, paths.idx);
+  event.index_hash = hash_hex(hash_text(corpus.idx_bytes()));
   event.mask_hash = file_hash(files, paths.mask);
   return event;
 }

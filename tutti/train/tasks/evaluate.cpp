@@ -16,20 +16,30 @@
 namespace tutti::train {
 
 int64_t predicted_text_bytes(FileSystem& files, const std::string& prefix,
-                             const data::Tokenizer* tokenizer, spec::Packing packing) {
-  const data::Corpus corpus(files, prefix);
+                             const data::Tokenizer* tokenizer, const spec::DataConfig& data) {
+  data::CorpusOptions how;
+  how.by_pieces = true;
+  how.cache = {data.cache, data.cache_bytes};
+  const data::Corpus corpus(files, prefix, how);
   const auto mask = data::open_loss_mask(files, corpus);
-  const bool packed = packing == spec::Packing::documents;
+  const bool packed = data.packing == spec::Packing::documents;
   const std::string meta = data::corpus_paths(prefix).meta;
   if (!mask && !packed && files.exists(meta)) {
     const data::CorpusMeta known = data::load_corpus_meta(files, prefix);
     if (known.tokens == corpus.tokens()) return known.text_bytes;
   }
   if (tokenizer == nullptr) return 0;
+  constexpr int64_t kTokensAhead = int64_t{1} << 20;
+  int64_t announced = 0;
   int64_t bytes = 0;
   std::vector<int32_t> ids;
   for (int64_t document = 0; document < corpus.documents(); ++document) {
     const data::Corpus::TokenRange range = corpus.document_range(document);
+    while (announced < std::min(corpus.tokens(), range.first + range.count + kTokensAhead / 2)) {
+      const int64_t count = std::min(kTokensAhead, corpus.tokens() - announced);
+      corpus.will_need(announced, count);
+      announced += count;
+    }
     // A packed document's first token is nothing's target.
     const int64_t given = std::max<int64_t>(packed ? 1 : 0, mask ? mask->masked(document) : 0);
     const auto add = [&](int64_t begin, int64_t end) {

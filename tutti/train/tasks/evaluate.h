@@ -22,9 +22,10 @@ struct RunEvaluation {
 // tokenizers can be compared (bits per byte = loss * tokens / bytes / ln 2). Of a corpus with a
 // loss mask these are the bytes after each document's prompt, and of packed documents those after
 // their first token: both by decoding with `tokenizer`, and 0 without one. Otherwise all bytes of
-// the corpus: from its PREFIX.meta.json, else by decoding; 0 without either.
+// the corpus: from its PREFIX.meta.json, else by decoding; 0 without either. `data` says how
+// documents are packed and where pieces of corpora from an object store are kept.
 int64_t predicted_text_bytes(FileSystem& files, const std::string& prefix,
-                             const data::Tokenizer* tokenizer, spec::Packing packing);
+                             const data::Tokenizer* tokenizer, const spec::DataConfig& data);
 
 // Evaluates the run's parameters on every sample of `blend` (data/corpus/dataset.h) in the
 // precision, packing, sequence length and micro-batch of its recipe, so that the result equals that

@@ -28,7 +28,9 @@ class EvaluateTest : public testing::SessionTest {
     writer.commit();
   }
   int64_t bytes(spec::Packing packing, bool with_tokenizer = true) {
-    return predicted_text_bytes(files_, "c", with_tokenizer ? &tokenizer_ : nullptr, packing);
+    spec::DataConfig data;
+    data.packing = packing;
+    return predicted_text_bytes(files_, "c", with_tokenizer ? &tokenizer_ : nullptr, data);
   }
   data::ByteTokenizer tokenizer_;
   int64_t tokens_ = 0;
