@@ -111,6 +111,17 @@ TEST_F(CorpusStoreTest, TheFilesOfACorpusAreThoseOfADisk) {
   EXPECT_EQ(store_->objects().size(), 3U);
 }
 
+// A process that is killed ends no uploads: the next one that writes the corpus does.
+TEST_F(CorpusStoreTest, UploadsOfAKilledWriterAreEnded) {
+  const object::Client client(object::fake_settings(), store_, object::without_waiting(1));
+  for (const char* suffix : {".bin", ".idx", ".checksums"}) {
+    client.begin_upload({"bucket", std::string("corpora/numbers") + suffix});
+  }
+  client.begin_upload({"bucket", "corpora/numbers-validation.bin"});  // perhaps being written
+  write_counting_corpus(*files_, kFar, 1000);
+  EXPECT_EQ(store_->open_uploads(), 1);
+}
+
 TEST_F(CorpusStoreTest, TheSameSamplesInTheSameOrderEachPieceOnce) {
   const Dataset here = near();
   const Dataset there = far();

@@ -36,6 +36,8 @@ class ObjectStore {
   // Ends uploads below `folder` that were begun and never closed; returns how many. To be called
   // while no other process writes there.
   virtual int64_t end_uploads(const std::string& folder) = 0;
+  // The same of the object `path` alone.
+  virtual int64_t end_uploads_of(const std::string& path) = 0;
 
   // A local folder for parts of objects while they are read (fetched_file.h).
   virtual std::string spool_folder() = 0;

@@ -56,6 +56,7 @@ class RoutedFileSystem final : public FileSystem, public ObjectStore {
   std::unique_ptr<RangedFile> open_ranged(const std::string& path) override;
   void publish(const std::string& path, std::string_view bytes, IfExists if_exists) override;
   int64_t end_uploads(const std::string& folder) override;
+  int64_t end_uploads_of(const std::string& path) override;
   std::string spool_folder() override;
 
  private:

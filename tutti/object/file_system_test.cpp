@@ -155,5 +155,13 @@ TEST_F(FileSystemTest, UploadsThatAreNeverClosed) {
   EXPECT_EQ(store_->open_uploads(), 0);
 }
 
+TEST_F(FileSystemTest, UploadsOfOneObject) {
+  const Client client(fake_settings(), store_, without_waiting(1));
+  for (const char* key : {"c.bin", "c.bin", "c.bin2", "c"}) client.begin_upload({"bucket", key});
+  EXPECT_EQ(files_->end_uploads_of("s3://bucket/c.bin"), 2);
+  EXPECT_EQ(files_->end_uploads_of("s3://bucket/c.bin"), 0);
+  EXPECT_EQ(store_->open_uploads(), 2);
+}
+
 }  // namespace
 }  // namespace tutti::object

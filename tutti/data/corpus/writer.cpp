@@ -18,6 +18,18 @@ void put(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
+// Of a process that was killed while it wrote this corpus: they are invisible, and cost space. A
+// store that does not list them keeps no corpus from being written.
+void end_old_uploads(ObjectStore& store, const CorpusPaths& paths) {
+  try {
+    for (const std::string& path : {paths.bin, paths.idx, paths.checksums}) {
+      store.end_uploads_of(path);
+    }
+  } catch (const Error&) {
+    // What is wrong with the store is said when something is written.
+  }
+}
+
 void remove_quietly(FileSystem& files, const std::string& path) {
   try {
     if (files.exists(path)) files.remove_file(path);
@@ -63,6 +75,7 @@ CorpusWriter::CorpusWriter(FileSystem& files, const std::string& prefix, DType d
     bin_temporary_ = paths_.bin;
     idx_temporary_ = paths_.idx;
     checksums_temporary_ = paths_.checksums;
+    end_old_uploads(*object_store(files, prefix), paths_);
   }
   bin_ = files.create(bin_temporary_);
   TUTTI_CHECK(dtype == DType::u16 || dtype == DType::i32, "tokens are stored as u16 or i32, not {}",
@@ -73,7 +86,7 @@ CorpusWriter::CorpusWriter(FileSystem& files, const std::string& prefix, DType d
 }
 
 CorpusWriter::~CorpusWriter() {
-  if (committed_ || in_store_) return;  // an upload that is not closed leaves nothing
+  if (committed_ || in_store_) return;  // what is not closed does not appear, and ends its upload
   bin_.reset();
   remove_quietly(files_, bin_temporary_);
   remove_quietly(files_, idx_temporary_);

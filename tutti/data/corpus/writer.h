@@ -8,10 +8,10 @@
 // All are written as PREFIX.*.tmp, made durable by finish() and renamed by commit(), the
 // index last: a corpus with an index is complete. Without commit() the destructor removes the
 // temporary files. In an object store there are no temporary files: commit() closes the uploads, in
-// the same order. One sequence per document, more only when a document is longer than
-// max_sequence_tokens. A corpus that need not outlive this process is not `durable`: nothing is
-// synced, and it gets no checksums. Memory: 4 bytes per sequence, 8 per document and per piece of
-// checksums, plus one buffer.
+// the same order; those that a killed process left of this PREFIX are ended first. One sequence per
+// document, more only when a document is longer than max_sequence_tokens. A corpus that need not
+// outlive this process is not `durable`: nothing is synced, and it gets no checksums. Memory: 4
+// bytes per sequence, 8 per document and per piece of checksums, plus one buffer.
 #pragma once
 
 #include <cstdint>
