@@ -49,6 +49,14 @@ void check_vocabulary(const data::Tokenizer& tokenizer, const spec::Recipe& reci
   }
 }
 
+// Whether the file at `path` gives ids the meaning that `tokenizer` does.
+bool have_same_meaning(FileSystem& files, const std::string& path,
+                       const data::Tokenizer& tokenizer) {
+  const auto other = data::load_tokenizer_file(files, path);
+  return data::tokenizer_identity(data::tokenizer_json(*other)) ==
+         data::tokenizer_identity(data::tokenizer_json(tokenizer));
+}
+
 // The tokenizer that is kept with the run of the parameters to start from; empty: none.
 std::string initial_tokenizer(FileSystem& files, const spec::Recipe& recipe) {
   std::string run = recipe.checkpoint.initialize_from;
@@ -84,19 +92,21 @@ void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::st
   const auto tokenizer = data::load_tokenizer_file(files, source);
   check_vocabulary(*tokenizer, recipe, source);
   const std::string kept = train::tokenizer_path(run_folder);
-  if (files.exists(kept)) {
-    const auto before = data::load_tokenizer_file(files, kept);
-    if (data::tokenizer_identity(data::tokenizer_json(*before)) ==
-        data::tokenizer_identity(data::tokenizer_json(*tokenizer))) {
-      return;
+  if (files.exists(kept) && have_same_meaning(files, kept, *tokenizer)) return;
+  // On another machine only the home of its checkpoints has what the run has learned with.
+  const std::string home = train::home_of(recipe, run_folder);
+  for (const auto& [folder, checkpoints] :
+       {std::pair(run_folder, train::find_checkpoints(files, run_folder)),
+        std::pair(home, train::checkpoints_path(home))}) {
+    const std::string before = train::tokenizer_path(folder);
+    if (!files.exists(before) || have_same_meaning(files, before, *tokenizer) ||
+        checkpoint::list_checkpoints(files, checkpoints).empty()) {
+      continue;
     }
-    const std::string folder = train::find_checkpoints(files, run_folder);
-    if (!checkpoint::list_checkpoints(files, folder).empty()) {
-      fail(ErrorKind::usage,
-           "data.train: the tokenizer '{}' is not the one that the run has learned with, '{}'; "
-           "prepare the corpus again with that one, or start a new run: another --run or run.name",
-           source, kept);
-    }
+    fail(ErrorKind::usage,
+         "data.train: the tokenizer '{}' is not the one that the run has learned with, '{}'; "
+         "prepare the corpus again with that one, or start a new run: another --run or run.name",
+         source, before);
   }
   check_initial_tokenizer(files, recipe, *tokenizer, source);
   files.create_directories(run_folder);

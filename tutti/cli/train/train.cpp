@@ -175,8 +175,6 @@ int run_rank(const launch::TrainArguments& arguments, const RankContext& context
     if (verbose) launch::print_train_plan(plan, memory_bytes, arguments.verbose);
     keep_tokenizer(files, plan.recipe, plan.run_folder);
     train::keep_huggingface(files, plan.recipe, plan.run_folder);
-    const std::string home = train::home_of(plan.recipe, plan.run_folder);
-    if (home != plan.run_folder) train::copy_companions(files, plan.run_folder, plan.recipe, home);
   }
   const launch::RankDevice device = launch::take_device(
       chosen, context.environment, context.store.get(), context.threads > 0, verbose);

@@ -17,6 +17,7 @@
 #include "tutti/train/session/session_internal.h"
 #include "tutti/train/step/initial_weights.h"
 #include "tutti/train/step/teacher.h"
+#include "tutti/train/tasks/interchange.h"
 
 namespace tutti::train {
 namespace {
@@ -67,7 +68,9 @@ void Session::open_run_folder() {
   if (consensus_.leads()) {
     write_file_atomic(files_, recipe_path(options_.run_folder), spec::to_yaml(recipe_));
     const std::string home = home_of(recipe_, options_.run_folder);
+    // Only now that the checks above have held: another run's home stays as it is.
     if (home != options_.run_folder) {
+      copy_companions(files_, options_.run_folder, recipe_, home);
       write_file_atomic(files_, recipe_path(home), spec::to_yaml(recipe_));
     }
     remove_leftovers(folder);
