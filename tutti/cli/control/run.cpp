@@ -28,6 +28,7 @@
 #include "tutti/control/ledger/account_table.h"
 #include "tutti/control/ledger/ledger.h"
 #include "tutti/control/slurm/launcher.h"
+#include "tutti/object/file_system.h"
 
 namespace tutti::cli {
 namespace {
@@ -73,7 +74,7 @@ int64_t look_after_jobs(ControlSession& session, bool until_idle) {
   control::Controller controller(
       session.database(), *launcher,
       [](const control::Job& job) { forget_job_copies(job.request.run_folder); },
-      [](const control::Job& job) { return label_of_job(posix_file_system(), job.request); });
+      [](const control::Job& job) { return label_of_job(object::file_system(), job.request); });
   print_message(
       fmt::format("{} controller of {}\n", format_utc(wall_seconds()), session.folder().path));
   double idle_since = monotonic_seconds();

@@ -87,7 +87,7 @@ StoredRecipe resolve_recipe(const SubmitArguments& arguments,
   StoredRecipe stored;
   stored.recipe = spec::parse_recipe(read_file(files, path), path, arguments.overrides,
                                      launch::models_folder(files));
-  train::resolve_teacher(files, stored.recipe);
+  train::resolve_teacher(object::file_system(), stored.recipe);
   launch::locate_source(files, stored.recipe, path);  // the job's recipe lies elsewhere
   spec::check_executable(stored.recipe, stored.recipe.parallel.world());
   if (stored.recipe.threads == 0 && arguments.cores > 0) {
@@ -176,8 +176,8 @@ control::JobRequest request_of(const SubmitArguments& arguments, const StoredRec
     request.command.insert(request.command.end(), {"--peer-copies", std::to_string(copies)});
   }
   request.folder = current_folder();
-  control::set_label(
-      request, find_label(posix_file_system(), stored.recipe, request.run_folder, request.folder));
+  control::set_label(request, find_label(object::file_system(), stored.recipe, request.run_folder,
+                                         request.folder));
   request.guarded_keys = control::guarded_changes(stored.yaml, stored.trusted_yaml);
   request.nodes = arguments.nodes + arguments.spares;
   request.cores = arguments.cores;

@@ -16,6 +16,7 @@
 #include "tutti/data/corpus/format.h"
 #include "tutti/launch/home.h"
 #include "tutti/launch/prepared_data.h"
+#include "tutti/object/uri.h"
 #include "tutti/train/session/run_folder.h"
 
 namespace tutti::cli {
@@ -85,8 +86,8 @@ class LabelSearch {
 
  private:
   std::string at(const std::string& path) const {
-    return folder_.empty() || (!path.empty() && path.front() == '/') ? path
-                                                                     : join_path(folder_, path);
+    const bool is_whole = object::is_uri(path) || (!path.empty() && path.front() == '/');
+    return folder_.empty() || is_whole ? path : join_path(folder_, path);
   }
 
   void add_class(DataClass stated, const std::string& what) {

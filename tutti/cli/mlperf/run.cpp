@@ -16,6 +16,7 @@
 #include "tutti/launch/home.h"
 #include "tutti/mlperf/run_set.h"
 #include "tutti/mlperf/submission.h"
+#include "tutti/object/file_system.h"
 #include "tutti/spec/recipe/recipe.h"
 #include "tutti/train/step/teacher.h"
 #include "tutti_version.h"
@@ -111,7 +112,7 @@ int run_set(const MlperfRunArguments& arguments) {
   const std::string path = launch::find_recipe(files, arguments.recipe);
   spec::Recipe recipe = spec::parse_recipe(
       read_file(files, path), path, overrides_of(files, arguments), launch::models_folder(files));
-  train::resolve_teacher(files, recipe);
+  train::resolve_teacher(object::file_system(), recipe);
   if (arguments.seed_base) recipe.train.seed = *arguments.seed_base;
   const std::string yaml = spec::to_yaml(recipe);
   const std::string& benchmark = recipe.mlperf.benchmark;
