@@ -59,6 +59,27 @@ def wait_for(condition, process, log):
         time.sleep(0.01)
 
 
+def other_tokenizer_is_refused(folder, recipe, settings, bucket, keys):
+    """On another machine, the same run with a corpus of other tokens: its home in the bucket stays as it was."""
+    def home():
+        return {key: bucket.get_object(Bucket="lab", Key=key)["ETag"] for key in keys("runs/far/")}
+
+    text = os.path.join(folder, "other.txt")
+    with open(text, "w") as file:
+        file.write("abc\n" * 2000)
+    other = os.path.join(folder, "other-corpus")
+    tutti("data", "prepare", text, "--tokenizer", "char", "--out", other)
+    again = os.path.join(folder, "prepared-again")  # with the tokenizer in the bucket
+    tutti("data", "prepare", text, "--tokenizer", "s3://lab/runs/far/tokenizer.json", "--out", again)
+    before = home()
+    assert "runs/far/tokenizer.json" in before, before
+    for corpus, said in ((other, "tokenizer"), (again, "is not the corpus")):
+        refused = tutti("train", recipe, "--run", os.path.join(folder, os.path.basename(corpus), "far"),
+                        f"data.train={corpus}", settings[1], code=2)
+        assert said in refused.stderr, refused.stderr
+        assert home() == before, "the run in the bucket was changed"
+
+
 def main():
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -138,6 +159,16 @@ def main():
         assert "there is no bucket 'nowhere'" in missing.stderr, missing.stderr
         refused = tutti("train", recipe, "--run", "s3://lab/runs/x", *settings, code=2)
         assert "checkpoint.store" in refused.stderr, refused.stderr
+        other_tokenizer_is_refused(folder, recipe, settings, bucket, keys)
+        before = keys("")
+        for words in (["checkpoint", "export", "s3://lab/runs/far", "--out", "s3://lab/exported"],
+                      ["data", "train-tokenizer", text, "--out", "s3://lab/t.model"],
+                      ["data", "synthesize", "--out", "s3://lab/invented.jsonl"],
+                      ["submit", recipe, "--run", "s3://lab/runs/x"],
+                      ["train", recipe, "--run", run + "3", settings[0], "data.cache=s3://lab/cache"]):
+            refused = tutti(*words, code=2)
+            assert "in an object store" in refused.stderr and "local" in refused.stderr, refused.stderr
+        assert keys("") == before, "something was uploaded"
     server.stop()
     assert not any(SECRET in text for text in SAID), "a secret was written"
     print(f"{len(found)} steps with a kill at {resumed_from}: losses equal")

@@ -90,6 +90,7 @@ Training::Training(const std::string& recipe, const std::vector<std::string>& ov
     : state_(std::make_unique<State>()) {
   translated([&] {
     FileSystem& files = object::file_system();
+    train::check_run_folder(files, run_folder);
     state_->run_folder = run_folder;
     state_->recipe =
         spec::parse_recipe(read_file(files, recipe), recipe, overrides, presets_folder(files));

@@ -8,7 +8,6 @@
 #include "tutti/base/error.h"
 #include "tutti/base/json.h"
 #include "tutti/base/message.h"
-#include "tutti/base/object_store.h"
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
 #include "tutti/checkpoint/store/reader.h"
@@ -136,12 +135,7 @@ TrainPlan make_train_plan(FileSystem& files, const TrainArguments& arguments, in
   } else {
     plan.run_folder = arguments.run.empty() ? default_run_folder(plan.recipe, path) : arguments.run;
   }
-  if (object_store(files, plan.run_folder) != nullptr) {
-    fail(ErrorKind::usage,
-         "'{}' cannot be a run folder: events are appended to files there; choose a local one "
-         "(--run), and checkpoint.store=s3://BUCKET/PREFIX for its checkpoints",
-         plan.run_folder);
-  }
+  train::check_run_folder(files, plan.run_folder);
   locate_source(files, plan.recipe, path);
   name_corpora(files, plan.recipe, plan.run_folder);
   check_not_import(files, plan.run_folder);

@@ -18,6 +18,7 @@
 #include "tutti/cli/control/common.h"
 #include "tutti/cli/program/commands.h"
 #include "tutti/cli/program/common.h"
+#include "tutti/cli/program/store_paths.h"
 #include "tutti/comm/rendezvous/rank_processes.h"
 #include "tutti/launch/output.h"
 #include "tutti_version.h"
@@ -204,7 +205,11 @@ int main_with(int argc, char** argv) {
     if (message.empty()) message = error.what();
     return report_usage(app, message, json);
   }
-  return run_action(action, json);
+  const auto checked = [&] {
+    check_store_paths(app);
+    return action();
+  };
+  return run_action(checked, json);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
+#include "tutti/base/text.h"
 #include "tutti/spec/recipe/yaml_map.h"
 
 namespace tutti::data {
@@ -38,6 +39,11 @@ SourceList load_source_list(FileSystem& files, const std::string& path) {
     }
     if (source.empty()) {
       fail(ErrorKind::usage, "{}:{}: a source lacks its path", path, entry.Mark().line + 1);
+    }
+    if (starts_with(source, "s3:")) {
+      fail(ErrorKind::usage,
+           "{}:{}: '{}' is in an object store; sources are local: copy it to this machine", path,
+           entry.Mark().line + 1, source);
     }
     const bool absolute = source.front() == '/';
     sources.paths.push_back(absolute ? source : join_path(parent_path(path), source));

@@ -131,6 +131,8 @@ TEST(Prepare, BadSourceListsNameTheLine) {
   EXPECT_TRUE(contains(loading("- a\n- {licence: x}"), "s.yaml:2: a source lacks its path"));
   EXPECT_TRUE(contains(loading("- {path: a, licens: x}"), "did you mean 'licens"));
   EXPECT_TRUE(contains(loading("- [a]"), "s.yaml:1"));
+  EXPECT_TRUE(
+      contains(loading("- a\n- s3://lab/b"), "s.yaml:2: 's3://lab/b' is in an object store"));
   EXPECT_TRUE(contains(loading("- a\n- \"\""), "s.yaml:2: a source lacks its path"));
 }
 

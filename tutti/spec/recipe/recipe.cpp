@@ -198,6 +198,22 @@ void validate_store(const CheckpointConfig& checkpoint) {
        store);
 }
 
+// data.train, data.validation, checkpoint.store, checkpoint.initialize_from and distill.teacher may
+// lead to an object store.
+void validate_local_paths(const Recipe& recipe) {
+  const PrepareConfig& prepare = recipe.data.prepare;
+  const std::pair<const char*, const std::string&> paths[] = {
+      {"data.prepare.source", prepare.source},
+      {"data.prepare.tokenizer", prepare.tokenizer},
+      {"data.prepare.folder", prepare.folder},
+      {"data.cache", recipe.data.cache},
+      {"checkpoint.key_file", recipe.checkpoint.key_file}};
+  for (const auto& [key, path] : paths) {
+    if (!starts_with(path, "s3:")) continue;
+    reject("{}: '{}' is in an object store; this key takes a local path", key, path);
+  }
+}
+
 void validate_mlperf(const Recipe& recipe) {
   const MlperfConfig& mlperf = recipe.mlperf;
   if (!mlperf.enabled()) return;
@@ -304,6 +320,7 @@ void validate(const Recipe& recipe) {
   validate_distill(recipe);
   validate_batch(recipe);
   validate_store(recipe.checkpoint);
+  validate_local_paths(recipe);
   validate_mesh(recipe);
   validate_precision(recipe);
   validate_recompute(recipe);

@@ -39,6 +39,14 @@ std::optional<std::string> choose_checkpoint(FileSystem& files, const std::strin
 
 }  // namespace
 
+void check_run_folder(FileSystem& files, const std::string& run) {
+  if (object_store(files, run) == nullptr) return;
+  fail(ErrorKind::usage,
+       "'{}' cannot be a run folder: events are appended to files there; choose a local one, and "
+       "checkpoint.store=s3://BUCKET/PREFIX for its checkpoints",
+       run);
+}
+
 std::string recipe_path(const std::string& run) { return join_path(run, "recipe.yaml"); }
 std::string checkpoints_path(const std::string& run) { return join_path(run, "checkpoints"); }
 

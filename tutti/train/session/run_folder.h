@@ -32,6 +32,9 @@ void read_parameters(
     FileSystem& files, LoadedRun& run,
     const std::function<void(const spec::PlacedParam&, const std::vector<float>&)>& sink);
 
+// Throws usage where a run that is to be trained has its folder in an object store.
+void check_run_folder(FileSystem& files, const std::string& run_folder);
+
 // RUN/recipe.yaml. Throws not_found when `run_folder` is not a run.
 spec::Recipe load_recipe(FileSystem& files, const std::string& run_folder);
 
