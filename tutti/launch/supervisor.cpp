@@ -4,14 +4,17 @@
 
 #include <algorithm>
 #include <csignal>
+#include <ctime>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tutti/base/child_process.h"
 #include "tutti/base/clock.h"
+#include "tutti/base/error.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/message.h"
+#include "tutti/base/object_store.h"
 #include "tutti/base/signals.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/store/reader.h"
@@ -34,6 +37,13 @@ namespace {
 constexpr int64_t kFailuresAtOneStep = 3;  // in a row
 constexpr int64_t kFailuresWithoutCheckpoint = 10;
 constexpr int64_t kDeathsAtStart = 2;  // of the same rank in a row: it is gone for good
+
+// Of what format_utc() writes; 0 for anything else.
+double parse_utc(const std::string& text) {
+  std::tm time{};
+  const char* end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &time);
+  return end != nullptr && *end == '\0' ? static_cast<double>(::timegm(&time)) : 0;
+}
 
 class Supervisor {
  public:
@@ -119,12 +129,24 @@ class Supervisor {
     return train::checkpoints_path(train::home_of(plan_.recipe, plan_.run_folder));
   }
 
-  int64_t newest_checkpoint() const {
-    int64_t newest = -1;
-    for (const auto& info : checkpoint::list_checkpoints(files_, checkpoint_folder())) {
-      if (info.valid) newest = std::max(newest, info.step);
+  // A store that does not answer now may answer when the ranks have started again: what was last
+  // seen there counts.
+  int64_t newest_checkpoint() {
+    try {
+      int64_t newest = -1;
+      for (const auto& info : checkpoint::list_checkpoints(files_, checkpoint_folder())) {
+        if (!info.valid || info.step < newest) continue;
+        newest = info.step;
+        created_ = info.created;
+      }
+      seen_ = newest;
+    } catch (const Error& error) {
+      if (object_store(files_, checkpoint_folder()) == nullptr) throw;
+      const std::string known =
+          seen_ < 0 ? "no checkpoint" : fmt::format("the checkpoint of step {}", seen_);
+      print_message(fmt::format("tutti: warning: {}; {} was there before\n", error.what(), known));
     }
-    return newest;
+    return seen_;
   }
 
   train::KeptCopy newest_copy() const {
@@ -153,8 +175,11 @@ class Supervisor {
   // Or since this generation of ranks began.
   double seconds_since_saved() const {
     const double since_start = monotonic_seconds() - began_;
-    const int64_t newest = newest_checkpoint();
+    const int64_t newest = seen_;
     const train::KeptCopy copy = newest_copy();
+    if (copy.step <= newest && object_store(files_, checkpoint_folder()) != nullptr) {
+      return std::clamp(wall_seconds() - parse_utc(created_), 0.0, since_start);
+    }
     const std::string path =
         copy.step > newest
             ? copy.path
@@ -264,6 +289,8 @@ class Supervisor {
   double began_wall_ = 0;  // of this generation of ranks
   double began_ = 0;       // the same on the clock that never jumps
   int64_t newest_ = -1;    // step of the newest checkpoint when the ranks were started; -1: none
+  int64_t seen_ = -1;      // the same, when it was last asked for
+  std::string created_;    // when that was saved
   int64_t without_checkpoint_ = 0;
   int64_t at_one_step_ = 0;
   int64_t failed_step_ = -1;
