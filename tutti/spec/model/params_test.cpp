@@ -25,19 +25,16 @@ TEST_P(PublishedCounts, EqualParamTable) {
   EXPECT_EQ(param_table(model).count(), GetParam().count);
 }
 
-INSTANTIATE_TEST_SUITE_P(Presets, PublishedCounts,
-                         testing::Values(PublishedCount{"gpt2-124m", 124439808},
-                                         PublishedCount{"gpt2-350m", 354823168},
-                                         PublishedCount{"gpt2-774m", 774030080},
-                                         PublishedCount{"gpt2-1558m", 1557611200},
-                                         PublishedCount{"llama2-70b", 68976648192},
-                                         PublishedCount{"llama3.1-8b", 8030261248},
-                                         PublishedCount{"llama3.1-70b", 70553706496},
-                                         PublishedCount{"llama3.1-405b", 405853388800},
-                                         PublishedCount{"mixtral-8x7b", 46702792704},
-                                         PublishedCount{"deepseek-v2-lite", 15706484224},
-                                         PublishedCount{"deepseek-v2", 235741434880},
-                                         PublishedCount{"deepseek-v3", 671026419200}));
+INSTANTIATE_TEST_SUITE_P(
+    Presets, PublishedCounts,
+    testing::Values(
+        PublishedCount{"gpt2-124m", 124439808}, PublishedCount{"gpt2-350m", 354823168},
+        PublishedCount{"gpt2-774m", 774030080}, PublishedCount{"gpt2-1558m", 1557611200},
+        PublishedCount{"llama2-70b", 68976648192}, PublishedCount{"llama3.1-8b", 8030261248},
+        PublishedCount{"llama3.1-70b", 70553706496}, PublishedCount{"llama3.1-405b", 405853388800},
+        PublishedCount{"mixtral-8x7b", 46702792704}, PublishedCount{"gpt-oss-20b", 20914757184},
+        PublishedCount{"deepseek-v2-lite", 15706484224},
+        PublishedCount{"deepseek-v2", 235741434880}, PublishedCount{"deepseek-v3", 671026419200}));
 
 TEST(Params, Gpt3EqualsItsFormulaAndThePublishedRounding) {
   const int64_t layers = 96;
