@@ -1,5 +1,7 @@
 #include "tutti/spec/recipe/mlperf_settings.h"
 
+#include <cmath>
+
 #include "tutti/spec/model/params.h"
 #include "tutti/spec/recipe/names.h"
 
@@ -33,6 +35,15 @@ std::string precision_name(Precision precision) {
     case Precision::fp4: return "nvfp4";
   }
   return "?";
+}
+
+// Megatron-LM's moe_aux_loss_coeff: its loss is 1 where the experts are balanced, here it is top_k,
+// and it is summed over the routed layers, here averaged. Rounded, since checkers compare doubles.
+double aux_loss_coefficient(const ModelConfig& model) {
+  const auto layers = static_cast<double>(model.layers - model.moe.first_dense_layers);
+  const auto top_k = static_cast<double>(model.moe.top_k);
+  constexpr double kDigits = 1e12;
+  return std::round(model.moe.balance_loss * top_k / layers * kDigits) / kDigits;
 }
 
 }  // namespace
@@ -73,6 +84,9 @@ std::vector<std::pair<std::string, Json>> mlperf_settings(const Recipe& recipe) 
       {adam + "_epsilon", optimizer.epsilon},
       {adam + "_weight_decay", optimizer.weight_decay},
       {"opt_gradient_clip_norm", optimizer.clip_norm}};
+  if (recipe.model.moe.experts > 0) {
+    out.emplace_back("moe_aux_loss_coeff", aux_loss_coefficient(recipe.model));
+  }
   if (recipe.lora.enabled()) {
     out.emplace_back("lora_rank", recipe.lora.rank);
     out.emplace_back("lora_alpha", recipe.lora.alpha);

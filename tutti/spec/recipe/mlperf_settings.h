@@ -4,9 +4,11 @@
 // values are never declared a second time, so a log cannot say what the run does not do. A log
 // holds all of them, whichever the benchmark asks for: further keys are legal.
 //
-// Two benchmarks read differently than the others. gpt3 calls its optimizer adam (it is AdamW, as
+// One benchmark reads differently than the others: gpt3 calls its optimizer adam (it is AdamW, as
 // everywhere here), counts decay steps from step 0 of the schedule, and progress in tokens
 // (epoch_num); the others count decay steps from the end of the warm-up and progress in samples.
+//
+// moe_aux_loss_coeff is that of Megatron-LM, model.moe.balance_loss * top_k / routed layers.
 #pragma once
 
 #include <cstdint>

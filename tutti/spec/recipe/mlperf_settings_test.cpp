@@ -65,6 +65,22 @@ TEST(MlperfSettings, DisclosesPrecisionAndLayoutAsTheRulesNameThem) {
   EXPECT_EQ(whole.at("lowest_numerical_precision_in_comm"), "fp32");
 }
 
+// One routed layer, two experts of a token: a coefficient of 0.01 is a balance_loss of 0.005.
+TEST(MlperfSettings, BalanceLossIsLoggedAsMegatronCountsIt) {
+  const std::vector<std::string> experts = {"mlperf.benchmark=deepseekv3_671b",
+                                            "model.moe.experts=4", "model.moe.top_k=2",
+                                            "model.moe.expert_ffn=8"};
+  EXPECT_EQ(settings(parse(kRun, experts)).at("moe_aux_loss_coeff"), 0);
+  std::vector<std::string> balanced = experts;
+  balanced.insert(balanced.end(),
+                  {"model.moe.first_dense_layers=1", "model.moe.balance_loss=0.005"});
+  EXPECT_EQ(settings(parse(kRun, balanced)).at("moe_aux_loss_coeff"), 0.01);
+  // 58 routed layers, 8 experts of a token; the quotient of doubles is not 0.01.
+  const auto log = settings(recipe_of("deepseek-v3", {"model.moe.balance_loss=0.0725"}));
+  EXPECT_EQ(log.at("moe_aux_loss_coeff"), 0.01);
+  EXPECT_EQ(settings(parse(kRun)).count("moe_aux_loss_coeff"), 0U);
+}
+
 TEST(MlperfSettings, Gpt3NamesAndCountsInItsOwnWay) {
   const Recipe recipe = parse(kRun, {"mlperf.benchmark=gpt3"});
   const auto log = settings(recipe);
