@@ -1,5 +1,6 @@
 #include "tutti/cli/train/dry_run.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +19,7 @@
 #include "tutti/spec/recipe/describe.h"
 #include "tutti/spec/recipe/mlperf_settings.h"
 #include "tutti/spec/recipe/names.h"
+#include "tutti/spec/schedule/schedule.h"
 #include "tutti/telemetry/sinks/mlperf_log.h"
 
 namespace tutti::cli {
@@ -57,6 +59,13 @@ struct LogPreview {
   std::vector<mlperf::Finding> findings;
 };
 
+// Of the first evaluation.
+int64_t samples_evaluated_first(const spec::Recipe& recipe) {
+  const int64_t every = std::max<int64_t>(1, spec::evaluation_interval(recipe));
+  const int64_t step = every * (recipe.evaluate.skip_first + 1);
+  return std::min(step, recipe.train.steps) * recipe.batch.global;
+}
+
 // What the run would log before it trains; the rest of the log, as if it then reached its target at
 // the first evaluation, lets the checker judge the recipe's values and nothing else.
 LogPreview preview_log(const spec::Recipe& recipe) {
@@ -82,7 +91,8 @@ LogPreview preview_log(const spec::Recipe& recipe) {
   preview.header = log.all;
 
   const Json start = {{"samples_count", 0}, {"first_epoch_num", 0}, {"epoch_count", 1}};
-  const Json stop = {{"samples_count", 1}, {"first_epoch_num", 0}, {"epoch_num", 1}};
+  const int64_t samples = samples_evaluated_first(recipe);
+  const Json stop = {{"samples_count", samples}, {"first_epoch_num", 0}, {"epoch_num", samples}};
   log.add(Type::end, "init_stop");
   log.add(Type::start, "run_start");
   log.add(Type::start, "block_start", nullptr, start);
@@ -92,7 +102,7 @@ LogPreview preview_log(const spec::Recipe& recipe) {
   log.add(Type::start, "eval_start", nullptr, stop);
   log.add(Type::point, "eval_accuracy", *recipe.train.target_validation_loss, stop);
   log.add(Type::end, "eval_stop", nullptr, stop);
-  log.add(Type::end, "run_stop", nullptr, Json{{"status", "success"}, {"samples_count", 1}});
+  log.add(Type::end, "run_stop", nullptr, Json{{"status", "success"}, {"samples_count", samples}});
   // Corpora are not read.
   log.add(Type::point, "train_corpus_xxh3", benchmark->train_corpus_xxh3);
   log.add(Type::point, "validation_corpus_xxh3", benchmark->validation_corpus_xxh3);
