@@ -2,14 +2,11 @@
 train to run_stop, and the checker finds what the size must cause and nothing else. tutti-mini, cut
 short: same seed, same samples to target."""
 
-import json
 import os
-import subprocess
 import tempfile
 
-TUTTI = os.environ["TUTTI_BINARY"]
-RECIPES = os.path.join(os.environ["TUTTI_SOURCE_DIR"], "recipes", "mlperf")
-TINY = os.path.join(RECIPES, "tiny.yaml")
+from produced import (ends_as_expected, findings, full_size_is_described, prepare_corpus, recipe_file,
+                      records, result, tiny, tutti)
 
 # Recipe, ruleset, what the checker must say of a tiny run.
 BENCHMARKS = [
@@ -18,52 +15,13 @@ BENCHMARKS = [
     ("llama31-8b", "5.1.0",
      {("target.not_reached", "eval_accuracy"), ("key.value", "eval_samples")}),
     ("llama31-405b", "5.1.0", {("key.value", "eval_samples")}),
+    ("gpt-oss-20b", "6.0.0",
+     {("target.not_reached", "eval_accuracy"), ("key.value", "eval_samples")}),
 ]
 
 
-def tutti(folder, *arguments, code=0):
-    done = subprocess.run([TUTTI, *arguments], cwd=folder, capture_output=True, text=True)
-    assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
-    return done
-
-
-def result(done):
-    return json.loads(done.stdout)
-
-
-def records(run):
-    """The MLPerf lines of a run, read as mllog's own users do."""
-    prefix = ":::MLLOG "
-    with open(os.path.join(run, "mlperf.log")) as file:
-        lines = file.read().splitlines()
-    assert all(line.startswith(prefix) for line in lines)
-    return [json.loads(line[len(prefix):]) for line in lines]
-
-
-def findings(folder, log, ruleset):
-    done = subprocess.run([TUTTI, "mlperf", "check", log, "--ruleset", ruleset, "--json"],
-                          cwd=folder, capture_output=True, text=True)
-    out = json.loads(done.stdout)
-    assert out["compliant"] == (done.returncode == 0)
-    return [f for f in out["findings"] if not f.get("warning")]
-
-
-def subject(finding):
-    """Rule and key that a finding is about."""
-    key = "eval_accuracy" if finding["rule"].startswith("target") else finding["message"].split()[0]
-    return finding["rule"], key
-
-
-def full_size_is_described(folder, name):
-    out = result(tutti(folder, "train", os.path.join(RECIPES, name + ".yaml"), "--dry-run", "--json"))
-    assert out["mlperf"]["compliant"], out["mlperf"]["findings"]
-    assert out["parameters"] > 6e9 and out["memory_bytes_per_rank"] > 0, out
-    assert out["ranks"] == sum(part["ranks"] for part in out["memory"])
-    assert any('"key": "opt_base_learning_rate"' in line for line in out["mlperf"]["lines"])
-
-
 def wrong_rate_is_reported(folder):
-    done = tutti(folder, "train", os.path.join(RECIPES, "gpt3-175b.yaml"), "--dry-run", "--json",
+    done = tutti(folder, "train", recipe_file("gpt3-175b"), "--dry-run", "--json",
                  "optimizer.learning_rate=2.5e-5", code=1)
     found = result(done)["mlperf"]["findings"]
     assert [f["rule"] for f in found] == ["key.value"], found
@@ -71,20 +29,15 @@ def wrong_rate_is_reported(folder):
 
 
 def tiny_run_reaches_its_end(folder, name, ruleset, expected):
-    recipe = os.path.join(RECIPES, name + ".yaml")
+    recipe = recipe_file(name)
     extra = []
     if "lora" in name:
-        tutti(folder, "train", recipe, "--with", TINY, "--run", "base", "lora={}",
+        tutti(folder, "train", recipe, *tiny(name), "--run", "base", "lora={}",
               'mlperf.benchmark=""', "train.target_loss=null", "train.steps=1", "schedule.decay_steps=1",
               "batch.sequence=64")
         extra = ["checkpoint.initialize_from=base"]
-    tutti(folder, "train", recipe, "--with", TINY, "--run", name, *extra)
-    found = findings(folder, os.path.join(name, "mlperf.log"), ruleset)
-    assert {subject(f) for f in found} == expected and len(found) == len(expected), found
-    log = records(os.path.join(folder, name))
-    assert [r["metadata"]["status"] for r in log if r["key"] == "run_stop"] == ["success"]
-    times = [r["time_ms"] for r in log]
-    assert times == sorted(times)
+    tutti(folder, "train", recipe, *tiny(name), "--run", name, *extra)
+    log = ends_as_expected(folder, name, ruleset, expected)
     if "gpt3" in name:  # a progress of tokens
         accuracy = [r for r in log if r["key"] == "eval_accuracy"][0]
         assert accuracy["metadata"]["epoch_num"] == 2048 * accuracy["metadata"]["samples_count"]
@@ -94,29 +47,29 @@ def tiny_run_reaches_its_end(folder, name, ruleset, expected):
 
 def a_missing_corpus_costs_nothing(folder):
     """A log makes its folder unusable for another run: a missing corpus is reported before."""
-    recipe = os.path.join(RECIPES, "llama31-8b.yaml")
+    recipe = recipe_file("llama31-8b")
     gone = [os.path.join(folder, "invented" + suffix) for suffix in (".bin", ".idx")]
     for path in gone:
         os.rename(path, path + ".away")
-    done = tutti(folder, "train", recipe, "--with", TINY, "--run", "early", code=2)
+    done = tutti(folder, "train", recipe, *tiny("llama31-8b"), "--run", "early", code=2)
     assert "no corpus 'invented'" in done.stderr, done.stderr
     assert not os.path.exists(os.path.join(folder, "early")), os.listdir(folder)
     for path in gone:
         os.rename(path + ".away", path)
-    tutti(folder, "train", recipe, "--with", TINY, "--run", "early")
+    tutti(folder, "train", recipe, *tiny("llama31-8b"), "--run", "early")
     assert [r["metadata"]["status"] for r in records(os.path.join(folder, "early"))
             if r["key"] == "run_stop"] == ["success"]
 
 
 def a_run_starts_once(folder):
-    done = tutti(folder, "train", os.path.join(RECIPES, "gpt3-175b.yaml"), "--with", TINY, "--run",
-                 "gpt3-175b", code=2)
+    done = tutti(folder, "train", recipe_file("gpt3-175b"), *tiny("gpt3-175b"), "--run", "gpt3-175b",
+                 code=2)
     assert "cannot be resumed" in done.stderr, done.stderr
 
 
 def mini(folder, run, seed):
     """Cut short: a target of 2.6 instead of 0.75."""
-    tutti(folder, "train", os.path.join(RECIPES, "tutti-mini.yaml"), "--run", run,
+    tutti(folder, "train", recipe_file("tutti-mini"), "--run", run,
           "train.target_loss=2.6", f"train.seed={seed}")
     found = findings(folder, os.path.join(run, "mlperf.log"), "tutti-1")
     assert {f["rule"] for f in found} == {"target.not_reached"}, found
@@ -126,9 +79,7 @@ def mini(folder, run, seed):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        tutti(folder, "data", "synthesize", "--documents", "300", "--out", "invented.jsonl")
-        tutti(folder, "data", "prepare", "invented.jsonl", "--out", "invented", "--tokenizer", "byte",
-              "--holdout", "0.1")
+        prepare_corpus(folder)
         a_missing_corpus_costs_nothing(folder)
         for name, ruleset, expected in BENCHMARKS:
             full_size_is_described(folder, name)
