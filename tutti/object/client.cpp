@@ -363,7 +363,8 @@ std::vector<Upload> Client::list_uploads(const std::string& bucket,
   UploadPage page;
   do {
     Call call = {"list uploads of", "GET", {bucket, ""}};
-    call.query = {{"uploads", ""}, {"prefix", prefix}, {"encoding-type", "url"}};
+    call.query = {{"uploads", ""}, {"encoding-type", "url"}};
+    if (settings_.endpoint.empty()) call.query.emplace_back("prefix", prefix);
     if (!page.next_key.empty()) {
       call.query.emplace_back("key-marker", page.next_key);
       call.query.emplace_back("upload-id-marker", page.next_id);
@@ -372,7 +373,7 @@ std::vector<Upload> Client::list_uploads(const std::string& bucket,
     page = parse_uploads(outcome.response.body, "list uploads of " + call.target());
     all.insert(all.end(), page.uploads.begin(), page.uploads.end());
   } while (!page.next_key.empty());
-  // Some stores ignore the prefix.
+  // Outside AWS some stores ignore the prefix, and to MinIO it is the whole key.
   all.erase(std::remove_if(all.begin(), all.end(),
                            [&](const Upload& upload) { return !starts_with(upload.key, prefix); }),
             all.end());

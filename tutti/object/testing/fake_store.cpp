@@ -183,7 +183,7 @@ Response FakeStore::list(const std::string& bucket,
   if (has(query, "uploads")) {
     response.body = "<ListMultipartUploadsResult><EncodingType>url</EncodingType>";
     for (const auto& [id, upload] : uploads_) {
-      if (!starts_with(key_of(upload.path), prefix)) continue;
+      if (!prefix.empty() && key_of(upload.path) != prefix) continue;
       response.body += fmt::format("<Upload><Key>{}</Key><UploadId>{}</UploadId></Upload>",
                                    percent_encode(key_of(upload.path)), id);
     }

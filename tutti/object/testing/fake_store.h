@@ -1,6 +1,7 @@
 // S3 in memory, as far as Tutti uses it, that can fail at any request. It checks every signature
 // and every checksum, answers conditions and pages as AWS documents them, and is a Transport: no
-// socket, so a failure at the n-th request, for all n, is an ordinary test.
+// socket, so a failure at the n-th request, for all n, is an ordinary test. In a list of uploads a
+// prefix is the whole key, as in MinIO.
 #pragma once
 
 #include <cstdint>
