@@ -28,10 +28,14 @@ class ObjectStore {
   virtual bool holds(std::string_view path) const = 0;  // whether `path` leads there
   virtual std::unique_ptr<RangedFile> open_ranged(const std::string& path) = 0;
 
-  enum class IfExists { fail, replace };
-  // Writes a small object by one conditional request. `fail`: throws peer where the object is there
-  // already, unless it holds these bytes. `replace`: throws peer where another writer is faster.
-  virtual void publish(const std::string& path, std::string_view bytes, IfExists if_exists) = 0;
+  // A name for what the object holds, another after every write; empty: there is no such object.
+  virtual std::string version(const std::string& path) = 0;
+  // Writes a small object by one conditional request, which takes effect while the object is of
+  // `version` (empty: while there is none). So of all who saw a version one replaces it; the others
+  // get peer. `may_be_there`: whether the object may hold these bytes, also after an error; false
+  // when the store has certainly not taken them.
+  virtual void publish(const std::string& path, std::string_view bytes, const std::string& version,
+                       bool& may_be_there) = 0;
 
   // Ends uploads below `folder` that were begun and never closed; returns how many. To be called
   // while no other process writes there.

@@ -15,6 +15,12 @@ namespace {
 
 bool is_success(int status) { return status >= 200 && status < 300; }
 
+// An answer after which the request has certainly not taken effect. What fails inside a store, or
+// between a gateway and the store, may have.
+bool is_refusal(int status) {
+  return (status >= 300 && status < 500) || status == 501 || status == 507;
+}
+
 std::string signing_time() {
   std::string time = format_utc(wall_seconds());  // 2026-01-31T12:00:00Z
   time.erase(std::remove_if(time.begin(), time.end(), [](char c) { return c == '-' || c == ':'; }),
@@ -110,10 +116,12 @@ void Client::wait(int attempt) const {
 
 Client::Outcome Client::run(const Call& call) const {
   bool moved = false;
+  bool is_certain = true;
   for (int attempt = 1;; ++attempt) {
     const bool last = attempt >= retry_.attempts;
     Outcome outcome;
     outcome.attempts = attempt;
+    outcome.is_certain = is_certain;
     try {
       outcome.response = transport_->send(make_request(call));
     } catch (const TransportError& error) {
@@ -121,6 +129,7 @@ Client::Outcome Client::run(const Call& call) const {
         fail(ErrorKind::io, "cannot {} {}: {} ({}{})", call.what, call.target(), error.what(),
              endpoint(), attempt > 1 ? fmt::format(", {} attempts", attempt) : "");
       }
+      is_certain = false;
       wait(attempt);
       continue;
     }
@@ -131,6 +140,7 @@ Client::Outcome Client::run(const Call& call) const {
       continue;
     }
     if (last || !is_passing(outcome.response.status, outcome.error.code)) return outcome;
+    is_certain = is_certain && is_refusal(outcome.response.status);
     wait(attempt);
   }
 }
@@ -247,14 +257,22 @@ void Client::get_range(const Uri& uri, int64_t offset, int64_t size, const std::
   }
 }
 
-void Client::put(const Uri& uri, std::string_view bytes, const Condition& condition) const {
+void Client::put(const Uri& uri, std::string_view bytes, const Condition& condition,
+                 bool* may_be_there) const {
+  if (may_be_there != nullptr) *may_be_there = true;
   Call call = {"write", "PUT", uri, {}, {}, bytes};
   if (condition.if_absent) call.headers["if-none-match"] = "*";
   if (!condition.if_etag.empty()) call.headers["if-match"] = condition.if_etag;
   Outcome outcome = run(call);
   if (is_success(outcome.response.status)) return;
   // The answer to an earlier attempt may have been lost after it took effect.
-  if (outcome.response.status == 412 && outcome.attempts > 1 && get(uri) == bytes) return;
+  const int status = outcome.response.status;
+  if (status == 412 && outcome.attempts > 1 && get(uri) == bytes) return;
+  const bool refused = status == 412 || (outcome.is_certain && is_refusal(status));
+  if (may_be_there != nullptr) *may_be_there = !refused;
+  if (status == 404 && outcome.error.code == "NoSuchKey") {  // instead of 412 to If-Match
+    fail(ErrorKind::peer, "cannot write {}: another process has removed it", call.target());
+  }
   fail_call(call, outcome);
 }
 

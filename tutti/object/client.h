@@ -47,7 +47,10 @@ class Client {
   // out = bytes [offset, offset + size); `etag`, when not empty, must be the object's.
   void get_range(const Uri& uri, int64_t offset, int64_t size, const std::string& etag,
                  char* out) const;
-  void put(const Uri& uri, std::string_view bytes, const Condition& condition = {}) const;
+  // `may_be_there`, unless null: whether the object may hold the bytes, also after an error; false
+  // when every attempt was answered, by a refusal.
+  void put(const Uri& uri, std::string_view bytes, const Condition& condition = {},
+           bool* may_be_there = nullptr) const;
   void remove(const Uri& uri) const;  // no error when absent
 
   // One page of the keys that begin with `prefix`; with a delimiter those of one folder.
@@ -72,6 +75,7 @@ class Client {
     Response response;
     StoreError error;  // when the status is not 2xx
     int attempts = 1;
+    bool is_certain = true;  // no attempt before the last may have taken effect
   };
   Outcome run(const Call& call) const;
   Outcome expect(const Call& call) const;  // throws for what is not 2xx

@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "tutti/base/error.h"
 #include "tutti/object/digest.h"
@@ -86,6 +88,37 @@ TEST_F(ClientTest, AConditionalWriteWhoseAnswerIsLostHasSucceeded) {
   // Not where another's bytes are there.
   store_->fail_request(0, Failure::refused, false);
   EXPECT_EQ(error_of([&] { c.put(kObject, "other", kIfAbsent); }).kind(), ErrorKind::peer);
+}
+
+TEST_F(ClientTest, WhetherAWriteThatFailedMayHaveTakenEffect) {
+  bool may_be_there = false;
+  const auto put = [&](int attempts) {
+    return error_of([&] { client(attempts).put(kObject, "x", kIfAbsent, &may_be_there); }).kind();
+  };
+  for (const auto& [status, code] : std::vector<std::pair<int, std::string>>{
+           {403, "AccessDenied"}, {403, "QuotaExceeded"}, {501, "NotImplemented"}, {507, ""}}) {
+    answer(status, code);
+    put(3);
+    EXPECT_FALSE(may_be_there) << status;
+  }
+  answer(500, "InternalError");
+  EXPECT_EQ(put(3), ErrorKind::io);
+  EXPECT_TRUE(may_be_there);
+  store_->answer_with(std::nullopt);
+  store_->fail_request(0, Failure::answer_lost, true);
+  EXPECT_EQ(put(1), ErrorKind::io);
+  EXPECT_TRUE(may_be_there);
+  store_->clear_faults();
+  // The refusal of a second attempt says nothing about the first, unless another one's bytes are
+  // there.
+  store_->set_object("bucket/" + kObject.key, "another");
+  store_->fail_request(0, Failure::unavailable, false);
+  EXPECT_EQ(put(2), ErrorKind::peer);
+  EXPECT_FALSE(may_be_there);
+  store_->set_capacity(0);
+  store_->fail_request(0, Failure::refused, false);
+  EXPECT_EQ(put(2), ErrorKind::no_space);
+  EXPECT_TRUE(may_be_there);
 }
 
 TEST_F(ClientTest, AMultipartUploadAppearsWhenItIsCompleted) {

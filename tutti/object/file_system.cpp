@@ -186,17 +186,21 @@ std::string RoutedFileSystem::resolve(const std::string& path) {
   return is_uri(path) ? path : files_.resolve(path);
 }
 
-void RoutedFileSystem::publish(const std::string& path, std::string_view bytes,
-                               IfExists if_exists) {
-  const Uri uri = parse_object(path);
-  Condition condition;
-  condition.if_absent = true;
-  if (if_exists == IfExists::replace) {
-    if (const std::optional<ObjectFacts> there = client().head(uri)) {
-      condition = {false, there->etag};
-    }
+std::string RoutedFileSystem::version(const std::string& path) {
+  const std::optional<ObjectFacts> there = client().head(parse_object(path));
+  if (!there) return {};
+  if (there->etag.empty()) {
+    fail(ErrorKind::unsupported, "'{}': {} gives no ETag, without which it cannot be replaced",
+         path, client().endpoint());
   }
-  client().put(uri, bytes, condition);
+  return there->etag;
+}
+
+void RoutedFileSystem::publish(const std::string& path, std::string_view bytes,
+                               const std::string& version, bool& may_be_there) {
+  may_be_there = false;
+  const Condition condition = {version.empty(), version};
+  client().put(parse_object(path), bytes, condition, &may_be_there);
 }
 
 int64_t RoutedFileSystem::end_uploads(const std::string& folder) {

@@ -54,7 +54,9 @@ class RoutedFileSystem final : public FileSystem, public ObjectStore {
 
   bool holds(std::string_view path) const override;
   std::unique_ptr<RangedFile> open_ranged(const std::string& path) override;
-  void publish(const std::string& path, std::string_view bytes, IfExists if_exists) override;
+  std::string version(const std::string& path) override;
+  void publish(const std::string& path, std::string_view bytes, const std::string& version,
+               bool& may_be_there) override;
   int64_t end_uploads(const std::string& folder) override;
   int64_t end_uploads_of(const std::string& path) override;
   std::string spool_folder() override;

@@ -134,14 +134,26 @@ TEST_F(FileSystemTest, OnDemandOnlyWhatIsAskedForIsRead) {
   EXPECT_EQ(near->bytes(), "abc");
 }
 
-TEST_F(FileSystemTest, PublishingIsForOneWriter) {
-  using IfExists = ObjectStore::IfExists;
-  files_->publish("s3://bucket/m", "one", IfExists::fail);
-  EXPECT_EQ(kind_of([&] { files_->publish("s3://bucket/m", "two", IfExists::fail); }),
-            ErrorKind::peer);
-  files_->publish("s3://bucket/m", "three", IfExists::replace);
-  files_->publish("s3://bucket/n", "first", IfExists::replace);
-  EXPECT_EQ(read_file(*files_, "s3://bucket/m"), "three");
+TEST_F(FileSystemTest, OfAllWhoSawAVersionOneReplacesIt) {
+  const std::string path = "s3://bucket/m";
+  bool may_be_there = true;
+  const auto publish = [&](const std::string& bytes, const std::string& version) {
+    files_->publish(path, bytes, version, may_be_there);
+  };
+  EXPECT_EQ(files_->version(path), "");
+  publish("one", "");
+  EXPECT_EQ(kind_of([&] { publish("two", ""); }), ErrorKind::peer);
+  EXPECT_FALSE(may_be_there);
+  const std::string first = files_->version(path);
+  publish("three", first);
+  EXPECT_TRUE(may_be_there);
+  EXPECT_NE(files_->version(path), first);
+  EXPECT_EQ(kind_of([&] { publish("four", first); }), ErrorKind::peer);
+  EXPECT_EQ(read_file(*files_, path), "three");
+  const std::string second = files_->version(path);
+  files_->remove_file(path);
+  EXPECT_EQ(kind_of([&] { publish("five", second); }), ErrorKind::peer);
+  EXPECT_FALSE(may_be_there);
 }
 
 TEST_F(FileSystemTest, UploadsThatAreNeverClosed) {

@@ -80,12 +80,12 @@ void report_failure(FileSystem& files, const Names& names, int rank, const char*
 Written write_first(FileSystem& files, const Names& names, const std::vector<TensorSource>& tensors,
                     const State& state, const WriteOptions& options, const JointSave& joint) {
   const std::string& path = names.folder;
-  bool replace = true;  // until it is known: nothing else is removed
+  FolderBefore before;
   std::vector<std::string> written = {kManifestTemporaryName};
   bool committed = false;
   try {
     const std::shared_ptr<const SealKey> key = save_key(files, options.key_file);
-    begin_folder(files, path, replace);
+    begin_folder(files, path, before);
     write_durably(files, names.saving(), "");
     written.push_back(base_name(names.saving()));
     Manifest manifest = write_shards(files, path, tensors, state, options, key.get(),
@@ -98,13 +98,17 @@ Written write_first(FileSystem& files, const Names& names, const std::vector<Ten
       const Manifest theirs = parse_manifest(text, part, Coverage::part);
       if (key && theirs.seal) check_signature(text, *key, part);
       add_part(manifest, theirs, part);
+      if (object_store(files, path) == nullptr) continue;
+      // A folder of a store is not removed whole.
+      written.push_back(base_name(part));
+      for (const FileRecord& file : theirs.files) written.push_back(file.name);
     }
     const int64_t manifest_bytes =
-        commit_manifest(files, path, manifest, key.get(), replace, committed);
-    remove_replaced(files, path, manifest);
+        commit_manifest(files, path, manifest, key.get(), before, committed);
+    remove_replaced(files, path, manifest, before);
     return {path, manifest.total_bytes() + manifest_bytes};
   } catch (const std::exception& error) {
-    if (!committed) clean_up(files, path, !replace, written);
+    if (!committed) clean_up(files, path, !before.replace, written);
     report_failure(files, names, joint.rank, error.what());
     throw;
   }

@@ -215,7 +215,8 @@ std::string join_pieces(FileSystem& files, const std::string& folder, const Piec
     }
   }
   bool committed = false;
-  commit_manifest(files, pieces_path(folder, piece), manifest, key.get(), true, committed);
+  FolderBefore before;
+  commit_manifest(files, pieces_path(folder, piece), manifest, key.get(), before, committed);
   return pieces_path(folder, piece);
 }
 

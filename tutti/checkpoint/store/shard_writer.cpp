@@ -170,29 +170,64 @@ void write_shard(FileSystem& files, const std::string& path, const Shard& shard,
   out.finish();
 }
 
-// That another process, which took this one for dead, has not removed what it uploaded.
-void check_uploaded(FileSystem& files, const std::string& path, const Manifest& manifest) {
+// That another process, which took this one for dead, has not removed what it uploaded. Returns
+// what else is there.
+std::vector<std::string> check_uploaded(FileSystem& files, const std::string& path,
+                                        const Manifest& manifest) {
   std::map<std::string, int64_t> there;
-  for (const DirectoryEntry& entry : files.list(path)) there[entry.name] = entry.size_bytes;
+  for (const DirectoryEntry& entry : files.list(path)) {
+    if (!entry.is_directory && entry.name != kManifestName) there[entry.name] = entry.size_bytes;
+  }
   for (const FileRecord& file : manifest.files) {
     const auto found = there.find(file.name);
-    if (found != there.end() && found->second == file.bytes) continue;
-    fail(ErrorKind::peer, "{}: another process has removed it before the checkpoint was complete",
-         join_path(path, file.name));
+    if (found == there.end() || found->second != file.bytes) {
+      fail(ErrorKind::peer, "{}: another process has removed it before the checkpoint was complete",
+           join_path(path, file.name));
+    }
+    there.erase(found);
+  }
+  std::vector<std::string> others;
+  for (const auto& [name, bytes] : there) others.push_back(name);
+  return others;
+}
+
+int64_t publish_manifest(ObjectStore& store, FileSystem& files, const std::string& path,
+                         const Manifest& manifest, const std::string& text, FolderBefore& before,
+                         bool& committed) {
+  before.others = check_uploaded(files, path, manifest);
+  store.publish(join_path(path, kManifestName), text, before.version, committed);
+  // Removed between the look and the request, the manifest names what is not there.
+  try {
+    check_uploaded(files, path, manifest);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::peer) throw;
+  }
+  return static_cast<int64_t>(text.size());
+}
+
+bool has_valid_manifest(FileSystem& files, const std::string& path) {
+  const std::string manifest = join_path(path, kManifestName);
+  if (!files.exists(manifest)) return false;
+  try {
+    parse_manifest(read_file(files, manifest), manifest);
+    return true;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::corrupt) throw;
+    return false;
   }
 }
 
 }  // namespace
 
-void begin_folder(FileSystem& files, const std::string& path, bool& replace) {
-  replace = has_valid_manifest(files, path);
-  if (object_store(files, path) != nullptr) {
-    // Leftovers stay until the commit: they may be another process's, which is still writing.
-    const std::string manifest = join_path(path, kManifestName);
-    if (!replace && files.exists(manifest)) files.remove_file(manifest);  // a damaged one
+void begin_folder(FileSystem& files, const std::string& path, FolderBefore& before) {
+  if (ObjectStore* store = object_store(files, path); store != nullptr) {
+    before.version = store->version(join_path(path, kManifestName));
+    if (!before.version.empty())
+      has_valid_manifest(files, path);  // a newer format's is not replaced
     return;
   }
-  if (!replace) files.remove_tree(path);
+  before.replace = has_valid_manifest(files, path);
+  if (!before.replace) files.remove_tree(path);
   create_durable_directories(files, path);
 }
 
@@ -261,24 +296,14 @@ void write_appearing(FileSystem& files, const std::string& path, const std::stri
 }
 
 int64_t commit_manifest(FileSystem& files, const std::string& path, Manifest& manifest,
-                        const SealKey* key, bool replace, bool& committed) {
+                        const SealKey* key, FolderBefore& before, bool& committed) {
   const std::string manifest_path = join_path(path, kManifestName);
   const std::string temporary_path = join_path(path, kManifestTemporaryName);
   if (key != nullptr) sign(manifest, *key);
   const std::string text = format_manifest(manifest);
   parse_manifest(text, manifest_path);  // what cannot be read back is not committed
   if (ObjectStore* store = object_store(files, path); store != nullptr) {
-    check_uploaded(files, path, manifest);
-    committed = true;  // unless it is certain that it is not: what the manifest names has to stay
-    try {
-      store->publish(manifest_path, text,
-                     replace ? ObjectStore::IfExists::replace : ObjectStore::IfExists::fail);
-    } catch (const Error& error) {
-      // Another failure may follow an attempt that took effect and whose answer was lost.
-      committed = error.kind() != ErrorKind::peer;
-      throw;
-    }
-    return static_cast<int64_t>(text.size());
+    return publish_manifest(*store, files, path, manifest, text, before, committed);
   }
   write_durably(files, temporary_path, text);
   files.rename(temporary_path, manifest_path);
@@ -287,39 +312,33 @@ int64_t commit_manifest(FileSystem& files, const std::string& path, Manifest& ma
   return static_cast<int64_t>(text.size());
 }
 
-bool has_valid_manifest(FileSystem& files, const std::string& path) {
-  const std::string manifest = join_path(path, kManifestName);
-  if (!files.exists(manifest)) return false;
-  try {
-    parse_manifest(read_file(files, manifest), manifest);
-    return true;
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::corrupt) throw;
-    return false;
-  }
-}
-
 void clean_up(FileSystem& files, const std::string& path, bool whole_folder,
               const std::vector<std::string>& written) noexcept {
   try {
-    if (whole_folder && object_store(files, path) == nullptr) files.remove_tree(path);
+    if (whole_folder) files.remove_tree(path);
+    const bool is_store = object_store(files, path) != nullptr;  // which need not be asked before
     for (const std::string& name : written) {
       const std::string file = join_path(path, name);
-      if (files.exists(file)) files.remove_file(file);
+      if (is_store || files.exists(file)) files.remove_file(file);
     }
   } catch (const Error&) {
     return;
   }
 }
 
-void remove_replaced(FileSystem& files, const std::string& path,
-                     const Manifest& manifest) noexcept {
+void remove_replaced(FileSystem& files, const std::string& path, const Manifest& manifest,
+                     const FolderBefore& before) noexcept {
   std::set<std::string> named = {kManifestName};
   for (const FileRecord& file : manifest.files) named.insert(file.name);
   try {
-    for (const DirectoryEntry& entry : files.list(path)) {
-      if (named.count(entry.name) > 0 || entry.is_directory) continue;
-      files.remove_file(join_path(path, entry.name));
+    std::vector<std::string> names = before.others;
+    if (object_store(files, path) == nullptr) {
+      for (const DirectoryEntry& entry : files.list(path)) {
+        if (!entry.is_directory) names.push_back(entry.name);
+      }
+    }
+    for (const std::string& name : names) {
+      if (named.count(name) == 0) files.remove_file(join_path(path, name));
     }
   } catch (const Error&) {
     return;

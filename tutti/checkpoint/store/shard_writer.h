@@ -16,9 +16,19 @@ namespace tutti::checkpoint {
 // another process made a folder on it a moment ago.
 void create_durable_directories(FileSystem& files, const std::string& path);
 
-// Makes the folder of a checkpoint that is to be written. `replace`: whether a valid one is there,
-// which stays until the commit. Leftovers go, in an object store after the commit.
-void begin_folder(FileSystem& files, const std::string& path, bool& replace);
+// What a save found in the folder of its checkpoint.
+struct FolderBefore {
+  // What is there stays until the commit: a valid checkpoint, or the folder is in an object store,
+  // where what is there may be another process's, which is still writing. Until it is known: true.
+  bool replace = true;
+  // In an object store: of the manifest that is there, valid or damaged (ObjectStore::version),
+  // since before the first shard was written; and the other files, just before the commit.
+  std::string version = {};
+  std::vector<std::string> others = {};
+};
+
+// Makes the folder of a checkpoint that is to be written. Leftovers go, where nothing has to stay.
+void begin_folder(FileSystem& files, const std::string& path, FolderBefore& before);
 
 // The shards with these tensors, under names that begin with `prefix`, and their folder: all
 // durable; sealed where there is a key. Returns what a manifest says of them; adds the names of the
@@ -36,20 +46,20 @@ void write_durably(FileSystem& files, const std::string& path, const std::string
 
 // The manifest of the folder, which makes what it names the checkpoint: `committed` says whether it
 // has its name, also after an error. Signs it with `key`, if any. Returns its size in bytes.
-// `replace`: a valid one has its name already. In an object store the manifest is one conditional
-// request: throws peer where another process has committed meanwhile.
+// In an object store the manifest is one conditional request: throws peer where another process has
+// committed since begin_folder(), or has taken this one for dead and removed its shards. There
+// `committed` stays true after a failure that leaves it open whether the request took effect.
 int64_t commit_manifest(FileSystem& files, const std::string& path, Manifest& manifest,
-                        const SealKey* key, bool replace, bool& committed);
+                        const SealKey* key, FolderBefore& before, bool& committed);
 
-bool has_valid_manifest(FileSystem& files, const std::string& path);
-
-// What was written before a save failed; of a folder in an object store, in which another process
-// may have committed, no more than that. Its own failure is not worth more than the first.
+// What was written before a save failed. Its own failure is not worth more than the first.
 void clean_up(FileSystem& files, const std::string& path, bool whole_folder,
               const std::vector<std::string>& written) noexcept;
 
-// Files that the manifest does not name: of the checkpoint that was replaced. Best effort; the next
-// replacement tries again.
-void remove_replaced(FileSystem& files, const std::string& path, const Manifest& manifest) noexcept;
+// Files that the manifest does not name: of the checkpoint that was replaced. In an object store
+// those that were there before the commit: who wrote them can no longer commit, and what came later
+// may be of a save that will. Best effort; the next replacement tries again.
+void remove_replaced(FileSystem& files, const std::string& path, const Manifest& manifest,
+                     const FolderBefore& before) noexcept;
 
 }  // namespace tutti::checkpoint

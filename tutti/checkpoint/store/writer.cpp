@@ -18,19 +18,19 @@ Written write_checkpoint(FileSystem& files, const std::string& folder,
   TUTTI_CHECK(state.step >= 0 && options.chunk_bytes > 0, "step {}, chunks of {} bytes", state.step,
               options.chunk_bytes);
   const std::string path = join_path(folder, step_folder_name(state.step));
-  bool replace = true;  // until it is known: nothing else is removed
+  FolderBefore before;
   std::vector<std::string> written = {kManifestTemporaryName};
   bool committed = false;
   const std::shared_ptr<const SealKey> key = save_key(files, options.key_file);
   try {
-    begin_folder(files, path, replace);
+    begin_folder(files, path, before);
     Manifest manifest = write_shards(files, path, tensors, state, options, key.get(), "", written);
     const int64_t manifest_bytes =
-        commit_manifest(files, path, manifest, key.get(), replace, committed);
-    if (replace || object_store(files, path) != nullptr) remove_replaced(files, path, manifest);
+        commit_manifest(files, path, manifest, key.get(), before, committed);
+    if (before.replace) remove_replaced(files, path, manifest, before);
     return {path, manifest.total_bytes() + manifest_bytes};
   } catch (...) {
-    if (!committed) clean_up(files, path, !replace, written);
+    if (!committed) clean_up(files, path, !before.replace, written);
     throw;
   }
 }
@@ -117,11 +117,23 @@ Written Writer::write_tensors(const std::vector<TensorSource>& tensors, const St
   return write_joint_checkpoint(files_, folder_, tensors, state, options_.write, joint);
 }
 
+// Of a store that may have taken a manifest everything stays until it is known whether it has.
+// Where no save succeeds there is no retention, and each would leave a checkpoint's worth of bytes.
+void Writer::remove_leftovers() noexcept {
+  if (!has_failed_ || options_.joint.rank > 0 || object_store(files_, folder_) == nullptr) return;
+  try {
+    remove_unfinished(files_, folder_);
+  } catch (const Error&) {
+    return;  // what the save says is what matters
+  }
+}
+
 SaveResult Writer::write(const std::vector<TensorSource>& tensors, const State& state) {
   SaveResult result;
   result.step = state.step;
   result.path = join_path(folder_, step_folder_name(state.step));
   const double start = monotonic_seconds();
+  remove_leftovers();
   try {
     const Written written = write_tensors(tensors, state);
     result.bytes = written.bytes;
@@ -130,6 +142,7 @@ SaveResult Writer::write(const std::vector<TensorSource>& tensors, const State& 
   } catch (const std::exception& error) {  // such as out of memory
     result.error = Error(ErrorKind::io, fmt::format("{}: {}", result.path, error.what()));
   }
+  has_failed_ = result.error.has_value();
   result.write_seconds = monotonic_seconds() - start;
   if (result.error || options_.joint.rank > 0) return result;
   try {

@@ -49,8 +49,9 @@ struct Written {
 // Writes folder/step-NNNNNNNN durably, on the calling thread, straight from the tensors. Missing
 // folders are made, and the names of all folders on the path are made durable. A checkpoint of the
 // same step is replaced at the moment of commit, not before; a folder of that name without a valid
-// manifest is removed first. Throws Error after removing what it wrote; when only the last sync of
-// the folder fails, the new checkpoint stays, complete but perhaps not yet durable.
+// manifest is removed first, in an object store by the commit. Throws Error after removing what it
+// wrote; when only the last sync of the folder fails, the new checkpoint stays, complete but
+// perhaps not yet durable, and so it does when an object store may have taken the manifest.
 Written write_checkpoint(FileSystem& files, const std::string& folder,
                          const std::vector<TensorSource>& tensors, const State& state,
                          const WriteOptions& options = {});
@@ -106,6 +107,7 @@ class Writer {
 
  private:
   SaveResult write(const std::vector<TensorSource>& tensors, const State& state);
+  void remove_leftovers() noexcept;  // of the failed save before
   Written write_tensors(const std::vector<TensorSource>& tensors, const State& state);
   void run();
   void wait_until_idle(std::unique_lock<std::mutex>& lock);
@@ -125,7 +127,8 @@ class Writer {
   std::optional<Job> job_;  // present while busy
   bool stop_ = false;
   std::deque<SaveResult> results_;
-  int64_t saves_ = 0;  // written by the writing thread
+  int64_t saves_ = 0;        // written by the writing thread, as is
+  bool has_failed_ = false;  // the save before this one
   std::atomic<double> give_up_at_{std::numeric_limits<double>::infinity()};
   std::thread thread_;  // last: starts when everything else is there
 };

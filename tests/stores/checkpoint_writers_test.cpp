@@ -1,0 +1,234 @@
+// Several processes at the checkpoints of one run, each of which takes the others for dead, at
+// every request that one of them makes: what has a manifest is whole, what was reported as saved is
+// there, and what a save leaves does not grow.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "tests/stores/checkpoint_store_fixture.h"
+#include "tutti/checkpoint/store/joint_save.h"
+#include "tutti/checkpoint/store/retention.h"
+#include "tutti/checkpoint/store/shard_writer.h"
+
+namespace tutti::checkpoint {
+namespace {
+
+using object::Failure;
+using object::FakeStore;
+
+class CheckpointWritersTest : public CheckpointStore {
+ protected:
+  // A save in two steps, between which others do something.
+  struct Begun {
+    FolderBefore before;
+    Manifest manifest;
+  };
+  static Begun begin(FileSystem& files, int64_t step) {
+    const FakeRun run(step);
+    Begun begun;
+    std::vector<std::string> written;
+    begin_folder(files, step_path(step), begun.before);
+    begun.manifest = write_shards(files, step_path(step), run.tensors, run.state, small_pieces(),
+                                  nullptr, "", written);
+    return begun;
+  }
+  // Whether it is the checkpoint now.
+  static bool commit(FileSystem& files, int64_t step, Begun& begun) {
+    bool committed = false;
+    try {
+      commit_manifest(files, step_path(step), begun.manifest, nullptr, begun.before, committed);
+      remove_replaced(files, step_path(step), begun.manifest, begun.before);
+      return true;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::peer) << error.what();
+      return false;
+    }
+  }
+  // Calls check(at) after `first` has run with `other` before its request `at`, for every one.
+  // Returns how many there are.
+  int64_t at_every_request(const std::function<void(FileSystem&)>& prepare,
+                           const std::function<void(FileSystem&)>& first,
+                           const std::function<void(FileSystem&)>& other,
+                           const std::function<void(FileSystem&, bool failed)>& check) {
+    for (int64_t at = 0;; ++at) {
+      store_ = std::make_shared<FakeStore>();
+      const auto second = files(1);
+      prepare(*second);
+      const auto way = std::make_shared<Interloper>(store_, at, [&] { other(*second); });
+      bool failed = false;
+      try {
+        first(*over(way, 1));
+      } catch (const Error& error) {
+        failed = true;
+        EXPECT_TRUE(error.kind() == ErrorKind::peer || error.kind() == ErrorKind::not_found)
+            << error.what();
+      }
+      if (!way->came()) return at;
+      SCOPED_TRACE(testing::Message() << "before request " << at);
+      check(*second, failed);
+      if (HasFatalFailure()) return at;
+    }
+  }
+  // The manifest of a step, with a bit that flipped.
+  void damage(int64_t step) {
+    const std::string path = step_path(step).substr(5) + "/" + kManifestName;
+    std::string bytes = store_->objects().at(path);
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
+    store_->set_object(path, bytes);
+  }
+};
+
+TEST_F(CheckpointWritersTest, ASecondWriterOfTheSameStepDoesNotMix) {
+  for (const bool replaces : {false, true}) {
+    int64_t refused = 0;
+    const int64_t requests = at_every_request(
+        [&](FileSystem& disk) {
+          save(disk, 1);
+          if (replaces) save(disk, 2);
+        },
+        [](FileSystem& disk) { save(disk, 2); },
+        [](FileSystem& disk) {
+          remove_unfinished(disk, kFolder);
+          save(disk, 2);
+        },
+        [&](FileSystem& disk, bool failed) {
+          refused += failed ? 1 : 0;
+          ASSERT_EQ(newest_step(disk, kFolder), 2);
+          ASSERT_TRUE(is_whole(disk, 2));
+        });
+    EXPECT_GT(requests, 15);
+    EXPECT_GT(refused, 5);
+  }
+}
+
+// One began earlier and commits later than the other, or between its last requests.
+TEST_F(CheckpointWritersTest, ASaveThatWasBegunBeforeDoesNotMix) {
+  for (const bool replaces : {false, true}) {
+    Begun begun;
+    bool committed = false;
+    at_every_request(
+        [&](FileSystem& disk) {
+          save(disk, replaces ? 2 : 1);
+          begun = begin(disk, 2);
+          committed = false;
+        },
+        [](FileSystem& disk) { save(disk, 2); },
+        [&](FileSystem& disk) { committed = commit(disk, 2, begun); },
+        [&](FileSystem& disk, bool failed) {
+          ASSERT_TRUE(committed || !failed);
+          ASSERT_EQ(newest_step(disk, kFolder), 2);
+        });
+  }
+}
+
+TEST_F(CheckpointWritersTest, ASaveThatBeginsMeanwhileKeepsItsShards) {
+  for (const bool replaces : {false, true}) {
+    Begun begun;
+    int64_t later = 0;
+    at_every_request([&](FileSystem& disk) { save(disk, replaces ? 2 : 1); },
+                     [](FileSystem& disk) { save(disk, 2); },
+                     [&](FileSystem& disk) { begun = begin(disk, 2); },
+                     [&](FileSystem& disk, bool failed) {
+                       ASSERT_FALSE(failed);
+                       if (commit(disk, 2, begun)) ++later;
+                       ASSERT_EQ(newest_step(disk, kFolder), 2);
+                     });
+    EXPECT_GT(later, 0);  // begun after the commit, while the first one cleaned up
+  }
+}
+
+// What is in the place of a manifest is replaced by the commit, never removed before it.
+TEST_F(CheckpointWritersTest, AProcessThatDiesTakesNoOthersManifest) {
+  for (const bool damaged : {false, true}) {
+    for (int64_t dies_at = 1; dies_at < 12; ++dies_at) {
+      for (int64_t at = 0; at < dies_at; ++at) {
+        store_ = std::make_shared<FakeStore>();
+        const auto second = files(1);
+        save(*second, 1);
+        if (damaged) {
+          save(*second, 2);
+          damage(2);
+        }
+        const auto way = std::make_shared<Interloper>(
+            store_, at, [&] { save(*second, 2); }, dies_at);
+        error_of([&] { save(*over(way, 1), 2); });
+        ASSERT_EQ(newest_step(*second, kFolder), 2) << damaged << " " << at << " " << dies_at;
+      }
+    }
+  }
+}
+
+TEST_F(CheckpointWritersTest, ADamagedManifestIsReplaced) {
+  const auto disk = files(1);
+  save(*disk, 2);
+  damage(2);
+  EXPECT_EQ(newest_step(*disk, kFolder), -1);
+  save(*disk, 2);
+  EXPECT_EQ(newest_step(*disk, kFolder), 2);
+  EXPECT_EQ(leftovers(*disk), 0);
+}
+
+// A process that lives and was taken for dead: its save is whole, or fails.
+TEST_F(CheckpointWritersTest, ASaveWhoseShardsAreRemovedFails) {
+  int64_t failures = 0;
+  at_every_request([](FileSystem& disk) { save(disk, 1); }, [](FileSystem& disk) { save(disk, 2); },
+                   [](FileSystem& disk) { remove_unfinished(disk, kFolder); },
+                   [&](FileSystem& disk, bool failed) {
+                     failures += failed ? 1 : 0;
+                     ASSERT_EQ(newest_step(disk, kFolder), failed ? 1 : 2);
+                   });
+  EXPECT_GT(failures, 5);
+}
+
+// Whatever the answer, five saves that fail do not leave five checkpoints' worth of bytes.
+TEST_F(CheckpointWritersTest, ManifestsThatAreRefusedDoNotFillTheStore) {
+  for (const auto& [status, code] :
+       std::vector<std::pair<int, std::string>>{{501, "NotImplemented"},
+                                                {403, "AccessDenied"},
+                                                {403, "QuotaExceeded"},
+                                                {500, "Error"}}) {
+    store_ = std::make_shared<FakeStore>();
+    const auto disk = over(std::make_shared<RefusesConditions>(store_, status, code), 2);
+    WriterOptions options;
+    options.write = small_pieces();
+    Writer writer(*disk, kFolder, options);
+    for (int64_t step = 1; step <= 5; ++step) {
+      const FakeRun run(step);
+      writer.save(run.tensors, run.state, IfBusy::wait);
+      const std::optional<SaveResult> result = writer.poll();
+      ASSERT_TRUE(result && result->error) << status;
+      for (const auto& [path, bytes] : store_->objects()) {
+        // It may have been taken: what it names stays until the next save.
+        EXPECT_TRUE(status == 500 && path.find(step_folder_name(step)) != std::string::npos)
+            << path;
+      }
+    }
+    EXPECT_EQ(store_->objects().empty(), status != 500);
+    EXPECT_EQ(store_->open_uploads(), 0);
+  }
+}
+
+TEST_F(CheckpointWritersTest, RanksWhoseManifestIsRefusedLeaveTheReason) {
+  const auto disk = over(std::make_shared<RefusesConditions>(store_, 403, "AccessDenied"), 2);
+  const FakeRun whole(4);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const std::vector<TensorSource> mine(whole.tensors.begin() + 3 * rank,
+                                           whole.tensors.begin() + 3 + 4 * rank);
+      const JointSave joint = {.rank = rank, .ranks = 2, .attempt = "a", .timeout_seconds = 60};
+      try {
+        write_joint_checkpoint(*disk, kFolder, mine, whole.state, small_pieces(), joint);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::permission) << error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_EQ(store_->objects().size(), 1U);
+  EXPECT_NE(store_->objects().begin()->first.find("failed-a-00000"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tutti::checkpoint
