@@ -230,5 +230,23 @@ TEST_F(CheckpointWritersTest, RanksWhoseManifestIsRefusedLeaveTheReason) {
   EXPECT_NE(store_->objects().begin()->first.find("failed-a-00000"), std::string::npos);
 }
 
+// A request that fails does not make an older checkpoint the newest.
+TEST_F(CheckpointWritersTest, WhatCannotBeReadIsNotSkipped) {
+  const auto disk = files(1);
+  for (const int64_t step : {1, 2}) save(*disk, step);
+  store_->clear_faults();
+  EXPECT_EQ(newest_step(*disk, kFolder), 2);
+  const int64_t requests = store_->requests();
+  for (int64_t k = 0; k < requests; ++k) {
+    store_->fail_request(k, Failure::refused, false);
+    try {
+      EXPECT_EQ(newest_step(*disk, kFolder), 2) << k;
+      ADD_FAILURE() << k;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::io) << error.what();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tutti::checkpoint

@@ -86,12 +86,13 @@ struct CheckpointInfo {
   std::string problem;  // why not valid
   // It has no manifest: its save, or its removal, was interrupted.
   bool is_unfinished = false;
-  int64_t bytes = 0;  // of all files in the folder
+  int64_t bytes = 0;               // of all files in the folder
   std::optional<double> validation_loss;
   std::string created;
 };
 
-// The step folders of `folder` by ascending step; none when it does not exist.
+// The step folders of `folder` by ascending step; none when it does not exist. In an object store a
+// request that fails says nothing about a checkpoint, and its Error is thrown.
 std::vector<CheckpointInfo> list_checkpoints(FileSystem& files, const std::string& folder);
 
 // The newest checkpoint whose every byte is as written, opened; nullopt when there is none.
