@@ -169,6 +169,29 @@ TEST_F(CheckpointWritersTest, ADamagedManifestIsReplaced) {
   EXPECT_EQ(leftovers(*disk), 0);
 }
 
+// Step 2 looks like what a dead process left, until another one saves it.
+TEST_F(CheckpointWritersTest, ARemovalSparesWhatIsCommittedMeanwhile) {
+  const std::vector<std::function<void(FileSystem&)>> removals = {
+      [](FileSystem& disk) { remove_unfinished(disk, kFolder); },
+      [](FileSystem& disk) {
+        apply_retention(disk, kFolder, {.keep_last = 5, .keep_best = false}, 3);
+      }};
+  for (const auto& removal : removals) {
+    const int64_t requests = at_every_request(
+        [](FileSystem& disk) {
+          save(disk, 1);
+          save(disk, 2);
+          disk.remove_file(join_path(step_path(2), kManifestName));
+        },
+        removal, [](FileSystem& disk) { save(disk, 2); },
+        [](FileSystem& disk, bool failed) {
+          ASSERT_FALSE(failed);
+          ASSERT_EQ(newest_step(disk, kFolder), 2);
+        });
+    EXPECT_GT(requests, 8);
+  }
+}
+
 // A process that lives and was taken for dead: its save is whole, or fails.
 TEST_F(CheckpointWritersTest, ASaveWhoseShardsAreRemovedFails) {
   int64_t failures = 0;
@@ -179,6 +202,29 @@ TEST_F(CheckpointWritersTest, ASaveWhoseShardsAreRemovedFails) {
                      ASSERT_EQ(newest_step(disk, kFolder), failed ? 1 : 2);
                    });
   EXPECT_GT(failures, 5);
+}
+
+// Retention of the first process, while the second replaces what is to go. Only between the look at
+// the manifest and its removal, which are two requests, is the new one removed too.
+TEST_F(CheckpointWritersTest, RetentionSparesWhatWasReplacedMeanwhile) {
+  int64_t lost = 0;
+  const int64_t requests = at_every_request(
+      [](FileSystem& disk) {
+        for (const int64_t step : {1, 2}) save(disk, step);
+      },
+      [](FileSystem& disk) {
+        apply_retention(disk, kFolder, {.keep_last = 1, .keep_best = false}, 2);
+      },
+      [](FileSystem& disk) { save(disk, 1); },
+      [&](FileSystem& disk, bool) {
+        for (const CheckpointInfo& info : list_checkpoints(disk, kFolder)) {
+          ASSERT_TRUE(info.valid || info.is_unfinished) << info.problem;
+        }
+        ASSERT_EQ(newest_step(disk, kFolder), 2);
+        lost += list_checkpoints(disk, kFolder).front().valid ? 0 : 1;
+      });
+  EXPECT_GT(requests, 10);
+  EXPECT_LE(lost, 1);
 }
 
 // Whatever the answer, five saves that fail do not leave five checkpoints' worth of bytes.
@@ -228,6 +274,42 @@ TEST_F(CheckpointWritersTest, RanksWhoseManifestIsRefusedLeaveTheReason) {
   for (std::thread& thread : threads) thread.join();
   ASSERT_EQ(store_->objects().size(), 1U);
   EXPECT_NE(store_->objects().begin()->first.find("failed-a-00000"), std::string::npos);
+}
+
+TEST_F(CheckpointWritersTest, WhereUploadsCannotBeListedTheRestIsRemoved) {
+  class Refuses final : public object::Transport {
+   public:
+    explicit Refuses(std::shared_ptr<FakeStore> store) : store_(std::move(store)) {}
+    object::Response send(const object::Request& request) override {
+      for (const auto& [key, value] : request.query) {
+        if (key != "uploads" || request.method != "GET") continue;
+        object::Response answer;
+        answer.status = 403;
+        answer.body = "<Error><Code>AccessDenied</Code><Message>text</Message></Error>";
+        return answer;
+      }
+      return store_->send(request);
+    }
+
+   private:
+    std::shared_ptr<FakeStore> store_;
+  };
+  const auto disk = over(std::make_shared<Refuses>(store_), 1);
+  WriterOptions options;
+  options.write = small_pieces();
+  options.retention = {.keep_last = 2, .keep_best = false};
+  Writer writer(*disk, kFolder, options);
+  for (int64_t step = 1; step <= 5; ++step) {
+    const FakeRun run(step);
+    writer.save(run.tensors, run.state, IfBusy::wait);
+    const std::optional<SaveResult> result = writer.poll();
+    ASSERT_TRUE(result && !result->error && !result->retention_error);
+  }
+  EXPECT_EQ(list_checkpoints(*disk, kFolder).size(), 2U);
+  disk->remove_file(join_path(step_path(5), kManifestName));
+  EXPECT_TRUE(says(error_of([&] { remove_unfinished(*disk, kFolder); }), ErrorKind::permission,
+                   "list uploads"));
+  EXPECT_EQ(list_checkpoints(*disk, kFolder).size(), 1U);
 }
 
 // A request that fails does not make an older checkpoint the newest.

@@ -28,6 +28,7 @@ std::vector<CheckpointInfo> list_checkpoints(FileSystem& files, const std::strin
     std::map<std::string, int64_t> sizes;
     try {
       for (const DirectoryEntry& file : files.list(info.path)) {
+        if (!file.is_directory) info.files.push_back(file.name);
         sizes[file.name] = file.size_bytes;
         info.bytes += file.size_bytes;
       }

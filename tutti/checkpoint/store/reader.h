@@ -86,6 +86,7 @@ struct CheckpointInfo {
   std::string problem;  // why not valid
   // It has no manifest: its save, or its removal, was interrupted.
   bool is_unfinished = false;
+  std::vector<std::string> files;  // names of those in the folder
   int64_t bytes = 0;               // of all files in the folder
   std::optional<double> validation_loss;
   std::string created;
