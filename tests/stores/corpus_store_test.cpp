@@ -53,7 +53,7 @@ class PatientStore final : public object::Transport {
   std::atomic<bool> met_{false};
 };
 
-class CorpusStoreTest : public testing::Test {
+class CorpusStoreTest : public ::testing::Test {
  protected:
   CorpusStoreTest() {
     std::string name = (std::filesystem::temp_directory_path() / "tutti-pieces-XXXXXX").string();

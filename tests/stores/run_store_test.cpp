@@ -15,7 +15,7 @@
 namespace tutti::train {
 namespace {
 
-class RunStoreTest : public testing::Test {
+class RunStoreTest : public ::testing::Test {
  protected:
   RunStoreTest() {
     std::string name = (std::filesystem::temp_directory_path() / "tutti-run-XXXXXX").string();

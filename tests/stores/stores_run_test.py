@@ -32,7 +32,7 @@ SAID = []  # everything that a command wrote
 
 
 def tutti(*arguments, code=0):
-    done = subprocess.run([TUTTI, *arguments], capture_output=True, text=True)
+    done = subprocess.run([TUTTI, *arguments], capture_output=True, text=True, errors="replace")
     SAID.append(done.stdout + done.stderr)
     assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done
@@ -75,7 +75,7 @@ def other_tokenizer_is_refused(folder, recipe, settings, bucket, keys):
     assert "runs/far/tokenizer.json" in before, before
     for corpus, said in ((other, "tokenizer"), (again, "is not the corpus")):
         refused = tutti("train", recipe, "--run", os.path.join(folder, os.path.basename(corpus), "far"),
-                        f"data.train={corpus}", settings[1], code=2)
+                        f"data.train={corpus}", settings[1], "--force-resume", code=2)
         assert said in refused.stderr, refused.stderr
         assert home() == before, "the run in the bucket was changed"
 
@@ -150,9 +150,10 @@ def main():
         assert json.loads(mine)["loss"] == json.loads(far)["loss"], (mine, far)
         tutti("generate", "s3://lab/runs/far", "--prompt", "line", "--tokens", "8")
 
-        # Another run of the same name would continue this one: with another recipe it may not.
-        refused = tutti("train", recipe, "--run", os.path.join(folder, "other", "far"), *settings,
-                        "batch.global=8", code=2)
+        # Another run of the same name does not continue this one, nor does this with another recipe.
+        refused = tutti("train", recipe, "--run", os.path.join(folder, "other", "far"), *settings, code=2)
+        assert f"belongs to the run of '{os.path.realpath(run)}'" in refused.stderr, refused.stderr
+        refused = tutti("train", recipe, "--run", run, *settings, "batch.global=8", code=2)
         assert "batch.global" in refused.stderr, refused.stderr
         missing = tutti("train", recipe, "--run", run + "2", settings[0],
                         "checkpoint.store=s3://nowhere/runs", code=2)

@@ -17,6 +17,7 @@
 #include "tutti/spec/mesh/fit_mesh.h"
 #include "tutti/spec/model/flops.h"
 #include "tutti/spec/recipe/names.h"
+#include "tutti/train/session/home_owner.h"
 #include "tutti/train/session/peer_copies.h"
 #include "tutti/train/session/resume.h"
 #include "tutti/train/session/run_folder.h"
@@ -140,13 +141,15 @@ TrainPlan make_train_plan(FileSystem& files, const TrainArguments& arguments, in
   name_corpora(files, plan.recipe, plan.run_folder);
   check_not_import(files, plan.run_folder);
   check_not_started(files, plan);
+  const std::string home = train::home_of(plan.recipe, plan.run_folder);
+  if (!arguments.force_resume) {  // else the session warns
+    train::check_owner(files, train::read_owner(files, home), home, plan.run_folder);
+  }
   // Until its first checkpoint a run has nothing that another recipe could spoil, unless hosts may
   // have copies of it in their memory: only its ranks know whether they do.
   const bool is_saved =
       (arguments.copy_every > 0 && train::may_have_peer_copies(files, plan.run_folder)) ||
-      !checkpoint::list_checkpoints(
-           files, train::checkpoints_path(train::home_of(plan.recipe, plan.run_folder)))
-           .empty();
+      !checkpoint::list_checkpoints(files, train::checkpoints_path(home)).empty();
   if (is_saved) {
     insist(arguments, [&] { check_same_run(files, plan, is_run, arguments.force_resume); });
   }

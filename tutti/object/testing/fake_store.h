@@ -41,6 +41,8 @@ class FakeStore final : public Transport {
   std::map<std::string, std::string> objects() const;  // key -> bytes, of all buckets
   void set_object(const std::string& path, const std::string& bytes);  // "bucket/key"
   void set_capacity(int64_t bytes);  // of all objects; beyond it QuotaExceeded
+  // Conditions are not looked at, as by stores that do not know them.
+  void ignore_conditions() { ignores_conditions_ = true; }
   void set_page(int64_t keys) { page_ = keys; }
   // What the next requests are answered with instead.
   void answer_with(std::optional<Response> response) { fixed_ = std::move(response); }
@@ -67,6 +69,7 @@ class FakeStore final : public Transport {
   int64_t next_upload_ = 1;
   int64_t capacity_bytes_ = INT64_MAX;
   int64_t page_ = 1000;
+  bool ignores_conditions_ = false;
   int64_t requests_ = 0;
   int64_t bytes_read_ = 0;
   std::vector<std::string> log_;

@@ -14,6 +14,7 @@
 #include "tutti/data/loader/loader.h"
 #include "tutti/train/session/fault.h"
 #include "tutti/train/session/gpu_watch.h"
+#include "tutti/train/session/home_owner.h"
 #include "tutti/train/session/mlperf_run.h"
 #include "tutti/train/session/rank_consensus.h"
 #include "tutti/train/session/run_energy.h"
@@ -39,9 +40,10 @@ class Session {
   // session_start.cpp
   std::string checkpoint_folder() const;  // in the run's home
   void open_run_folder();
+  HomeOwner find_owner();
   void check_history(const std::optional<Restored>& restored);
   void remove_leftovers(const std::string& folder);
-  void name_run();
+  void name_run(const HomeOwner& owner);
   void start_from_weights(const std::string& path);
   void load_frozen(const std::string& path);
   void take_teacher(bool resumed);

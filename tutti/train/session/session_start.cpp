@@ -37,7 +37,11 @@ std::string Session::checkpoint_folder() const {
 }
 
 void Session::open_run_folder() {
-  if (consensus_.leads()) files_.create_directories(options_.run_folder);
+  HomeOwner owner;
+  if (consensus_.leads()) {
+    files_.create_directories(options_.run_folder);
+    owner = find_owner();
+  }
   open_copies();
   const std::string folder = checkpoint_folder();
   const auto restored = restore_newest(files_, folder, trainer_, consensus_, copies_.get(),
@@ -64,10 +68,11 @@ void Session::open_run_folder() {
     load_frozen(find_base(files_, *state_.base, recipe_.checkpoint.initialize_from));
   }
   if (recipe_.distill.enabled()) take_teacher(restored.has_value());
-  name_run();
+  name_run(owner);
   if (consensus_.leads()) {
-    write_file_atomic(files_, recipe_path(options_.run_folder), spec::to_yaml(recipe_));
     const std::string home = home_of(recipe_, options_.run_folder);
+    claim_home(files_, owner, home, options_.run_folder, state_.run_id);
+    write_file_atomic(files_, recipe_path(options_.run_folder), spec::to_yaml(recipe_));
     // Only now that the checks above have held: another run's home stays as it is.
     if (home != options_.run_folder) {
       copy_companions(files_, options_.run_folder, recipe_, home);
@@ -86,6 +91,20 @@ void Session::open_run_folder() {
     sampler_ = std::make_unique<CheckpointSampler>(files_, recipe_, options_.run_folder);
   }
   if (copies_) check_room_for_copies();
+}
+
+// Of the home, where it is this run's.
+HomeOwner Session::find_owner() {
+  const std::string home = home_of(recipe_, options_.run_folder);
+  HomeOwner owner = read_owner(files_, home);
+  try {
+    check_owner(files_, owner, home, options_.run_folder);
+  } catch (const Error& error) {
+    if (!options_.force_resume || error.kind() != ErrorKind::usage) throw;
+    telemetry_.warn(fmt::format("{}; continuing because of --force-resume", error.what()));
+    owner.run_id.clear();  // it is taken over
+  }
+  return owner;
 }
 
 // Lost work, or another run's, is never resumed silently.
@@ -126,10 +145,13 @@ void Session::remove_leftovers(const std::string& folder) {
   }
 }
 
-// A run has its name for its checkpoints from its first session on.
-void Session::name_run() {
+// A run has its name for its checkpoints from its first session on, and keeps it in a home that it
+// has claimed also before the first of them.
+void Session::name_run(const HomeOwner& owner) {
   std::random_device chance;
-  const uint64_t fresh = consensus_.of_leader(uint64_t{chance()} << 32 | chance());
+  uint64_t fresh = uint64_t{chance()} << 32 | chance();
+  if (!owner.run_id.empty()) fresh = std::stoull(owner.run_id, nullptr, 16);
+  fresh = consensus_.of_leader(fresh);
   if (state_.run_id.empty()) state_.run_id = hash_hex(fresh);
 }
 
