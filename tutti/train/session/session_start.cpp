@@ -112,7 +112,20 @@ void Session::check_history(const std::optional<Restored>& restored) {
   const RunHistory history = read_history(files_, options_.run_folder);
   std::string problem;
   std::string remedy;
-  if (!restored && !history.saved_steps.empty()) {
+  const std::string before = find_checkpoints(files_, options_.run_folder);
+  const int64_t newest = history.saved_steps.empty() ? -1 : *history.saved_steps.rbegin();
+  const bool is_known = files_.exists(recipe_path(options_.run_folder));
+  if (is_known && before != checkpoint_folder() &&
+      (restored ? restored->state.step : -1) < newest) {
+    problem = fmt::format(
+        "checkpoint.store was changed: the checkpoints of the run, up to step {}, are in '{}', not "
+        "in '{}'",
+        newest, before, checkpoint_folder());
+    remedy = fmt::format(
+        "set checkpoint.store as it was ('{}' has it), copy the checkpoints, start a new run "
+        "(another --run or run.name), or continue without them (--force-resume)",
+        recipe_path(options_.run_folder));
+  } else if (!restored && !history.saved_steps.empty()) {
     problem = fmt::format(
         "'{}' holds no complete checkpoint, but the events of the run record that step {} was "
         "saved",
