@@ -66,6 +66,41 @@ TEST_F(CheckpointStoreTest, OnlyWhatIsNeededIsRead) {
   EXPECT_EQ(difference_from_fake_run(reader), "");
 }
 
+TEST_F(CheckpointStoreTest, TheNewestIsFoundByWhatIsNeededOfIt) {
+  const auto disk = files(1);
+  for (const int64_t step : {1, 2}) save(*disk, step);
+  const auto find = [&](const TensorFilter& needed) {
+    return newest_valid(*disk, kFolder, {}, serially, needed);
+  };
+  const int64_t before = store_->bytes_read();
+  find({});
+  const int64_t all = store_->bytes_read() - before;
+  std::optional<Reader> reader = find([](const std::string& name) { return name == "tokens"; });
+  const int64_t found = store_->bytes_read();
+  EXPECT_LT(found - before - all, all - 500);  // "matrix", of 672 bytes, is left out
+  int32_t tokens[12];
+  reader->load("tokens", DType::i32, {2, 3, 2}, tokens);
+  EXPECT_EQ(store_->bytes_read(), found);
+  // Damage in what is not needed does not count, damage in what is does.
+  for (const auto& [path, bytes] : store_->objects()) {
+    if (path.find("step-00000002/") == std::string::npos || path.find("shard") == path.npos)
+      continue;
+    const TensorRecord& matrix = reader->tensor("matrix");
+    const Slice& slice = matrix.slices.front();
+    const std::string& name = reader->manifest().files[static_cast<size_t>(slice.file)].name;
+    if (path.find(name) == std::string::npos) continue;
+    std::string damaged = bytes;
+    const auto middle = static_cast<size_t>((slice.begin + slice.end) / 2);
+    damaged[middle] = static_cast<char>(damaged[middle] ^ 4);
+    store_->set_object(path, damaged);
+  }
+  const auto step = [&](const std::string& needed) {
+    return find([&](const std::string& name) { return name == needed; })->manifest().state.step;
+  };
+  EXPECT_EQ(step("tokens"), 2);
+  EXPECT_EQ(step("matrix"), 1);
+}
+
 // One failure that passes: with a second attempt the save does not notice.
 TEST_F(CheckpointStoreTest, OneFailureAtEveryRequest) {
   int64_t requests = 0;

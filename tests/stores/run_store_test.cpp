@@ -76,19 +76,5 @@ TEST_F(RunStoreTest, PredictedBytesAreCountedFromTheCache) {
   }
 }
 
-TEST_F(RunStoreTest, WhereTheCheckpointsAreIsSaidWhenTheStoreChanges) {
-  session(files_, "demo", 5);
-  for (const char* other : {"", "s3://bucket/elsewhere"}) {
-    recipe_.checkpoint.store = other;
-    const Error error = error_of_session("demo");
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    EXPECT_TRUE(says(error, "up to step 5, are in 's3://bucket/runs/demo/checkpoints'"))
-        << error.what();
-  }
-  recipe_.checkpoint.store = "s3://bucket/runs";
-  session(files_, "demo", 10);
-  EXPECT_EQ(first_step(), 5);
-}
-
 }  // namespace
 }  // namespace tutti::train

@@ -1,6 +1,7 @@
 // Sessions of runs whose home is in an object store: whose it is, and where the checkpoints are.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -98,6 +99,38 @@ TEST_F(SessionStoreTest, AStoreThatIgnoresConditionsIsRefusedBeforeTheFirstStep)
   EXPECT_EQ(error.kind(), ErrorKind::unsupported);
   EXPECT_TRUE(says(error, "although the request has If-None-Match")) << error.what();
   EXPECT_TRUE(losses().empty());
+}
+
+TEST_F(SessionStoreTest, WhereTheCheckpointsAreIsSaidWhenTheStoreChanges) {
+  session(files_, "demo", 5);
+  for (const char* other : {"", "s3://bucket/elsewhere"}) {
+    recipe_.checkpoint.store = other;
+    const Error error = error_of_session("demo");
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_TRUE(says(error, "up to step 5, are in 's3://bucket/runs/demo/checkpoints'"))
+        << error.what();
+  }
+  recipe_.checkpoint.store = "s3://bucket/runs";
+  session(files_, "demo", 10);
+  EXPECT_EQ(first_step(), 5);
+}
+
+// Each shard, here of one chunk, is fetched once, though it is looked at to find the run.
+TEST_F(SessionStoreTest, ReadingARunFetchesNothingTwice) {
+  session(files_, "demo", 5);
+  const auto files = over(files_);
+  for (const char* run :
+       {"demo", "s3://bucket/runs/demo", "s3://bucket/runs/demo/checkpoints/step-00000005"}) {
+    store_->clear_faults();
+    EXPECT_EQ(load_run(*files, run, false).step, 5);
+    std::map<std::string, int> times;
+    for (const std::string& request : store_->log()) {
+      const bool is_read = request.rfind("GET ", 0) == 0;
+      if (is_read && request.find("shard-") != std::string::npos) ++times[request];
+    }
+    EXPECT_FALSE(times.empty());
+    for (const auto& [request, count] : times) EXPECT_EQ(count, 1) << request;
+  }
 }
 
 }  // namespace

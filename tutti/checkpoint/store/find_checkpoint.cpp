@@ -69,14 +69,15 @@ std::vector<CheckpointInfo> list_checkpoints(FileSystem& files, const std::strin
 std::optional<Reader> newest_valid(
     FileSystem& files, const std::string& folder,
     const std::function<void(const std::string& path, const std::string& reason)>& skipped,
-    const ParallelFor& parallel) {
+    const ParallelFor& parallel, const TensorFilter& needed) {
   std::vector<CheckpointInfo> newest_first = list_checkpoints(files, folder);
   std::reverse(newest_first.begin(), newest_first.end());
+  const bool is_store = object_store(files, folder) != nullptr;
   for (const CheckpointInfo& info : newest_first) {
     try {
       Reader reader(files, info.path, parallel);
       if (!info.valid) fail(ErrorKind::corrupt, "{}", info.problem);
-      reader.verify_contents();
+      reader.verify_contents(is_store ? needed : TensorFilter());
       return reader;
     } catch (const Error& error) {
       if (!is_damage(error)) throw;

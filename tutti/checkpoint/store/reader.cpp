@@ -180,6 +180,16 @@ void Reader::need(std::vector<Chunk>& chunks, int64_t file, int64_t begin, int64
   }
 }
 
+std::vector<Reader::Chunk> Reader::without_repeats(std::vector<Chunk> chunks) {
+  const auto key = [](const Chunk& chunk) { return std::pair(chunk.file, chunk.index); };
+  std::sort(chunks.begin(), chunks.end(),
+            [&](const Chunk& a, const Chunk& b) { return key(a) < key(b); });
+  chunks.erase(std::unique(chunks.begin(), chunks.end(),
+                           [&](const Chunk& a, const Chunk& b) { return key(a) == key(b); }),
+               chunks.end());
+  return chunks;
+}
+
 void Reader::verify(const std::vector<Chunk>& chunks) {
   std::vector<FetchRange> ranges;
   for (const Chunk& chunk : chunks) {
@@ -249,12 +259,7 @@ void Reader::load(const std::vector<TensorTarget>& targets) {
     }
     jobs.push_back(std::move(job));
   }
-  const auto key = [](const Chunk& chunk) { return std::pair(chunk.file, chunk.index); };
-  std::sort(chunks.begin(), chunks.end(),
-            [&](const Chunk& a, const Chunk& b) { return key(a) < key(b); });
-  chunks.erase(std::unique(chunks.begin(), chunks.end(),
-                           [&](const Chunk& a, const Chunk& b) { return key(a) == key(b); }),
-               chunks.end());
+  chunks = without_repeats(std::move(chunks));
   verify(chunks);
   parallel_(static_cast<int64_t>(jobs.size()), [&](int64_t i) {
     const Job& job = jobs[static_cast<size_t>(i)];
@@ -317,8 +322,15 @@ void Reader::release(const std::string& name) {
   }
 }
 
-void Reader::verify_contents() {
+void Reader::verify_contents(const TensorFilter& needed) {
   std::vector<Chunk> chunks;
+  if (needed) {
+    for (const TensorRecord& tensor : manifest_.tensors) {
+      if (!needed(tensor.name)) continue;
+      for (const Slice& slice : tensor.slices) need(chunks, slice.file, slice.begin, slice.end);
+    }
+    return verify(without_repeats(std::move(chunks)));
+  }
   for (size_t i = 0; i < maps_.size(); ++i) {
     maps_[i]->will_need(0, maps_[i]->bytes().size());
     need(chunks, static_cast<int64_t>(i), 0, manifest_.files[i].content_bytes);

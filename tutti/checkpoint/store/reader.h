@@ -28,6 +28,8 @@ struct TensorTarget {
   std::vector<int64_t> offset = {};
 };
 
+using TensorFilter = std::function<bool(const std::string& name)>;
+
 // One opened checkpoint. Loading is for one thread at a time; it uses `parallel` inside.
 class Reader {
  public:
@@ -57,8 +59,9 @@ class Reader {
   // A hint that the tensor has been read and its part of the mapped files can leave memory.
   void release(const std::string& name);
 
-  // Compares the checksums of all chunks; throws corrupt at the first that does not hold.
-  void verify_contents();
+  // Compares the checksums of all chunks, or of those that hold tensors that `needed` names; throws
+  // corrupt at the first that does not hold.
+  void verify_contents(const TensorFilter& needed = {});
 
  private:
   struct Chunk {
@@ -68,6 +71,7 @@ class Reader {
   void check_headers();
   std::string_view contents(size_t file) const;
   void need(std::vector<Chunk>& chunks, int64_t file, int64_t begin, int64_t end) const;
+  static std::vector<Chunk> without_repeats(std::vector<Chunk> chunks);
   void verify(const std::vector<Chunk>& chunks);
 
   std::string path_;
@@ -98,10 +102,12 @@ std::vector<CheckpointInfo> list_checkpoints(FileSystem& files, const std::strin
 
 // The newest checkpoint whose every byte is as written, opened; nullopt when there is none.
 // Damaged ones are passed to `skipped` with the reason. Other errors (no permission, a newer
-// format) are thrown: to fall back in silence would repeat work that is there.
+// format) are thrown: to fall back in silence would repeat work that is there. In an object store,
+// where all that is compared is fetched, it is the newest of which the tensors that are `needed`
+// (all, where it is empty) are as written; the reader does not fetch them again.
 std::optional<Reader> newest_valid(
     FileSystem& files, const std::string& folder,
     const std::function<void(const std::string& path, const std::string& reason)>& skipped,
-    const ParallelFor& parallel = parallel_threads);
+    const ParallelFor& parallel = parallel_threads, const TensorFilter& needed = {});
 
 }  // namespace tutti::checkpoint

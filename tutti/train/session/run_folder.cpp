@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "tutti/base/error.h"
 #include "tutti/base/flat_yaml.h"
 #include "tutti/base/object_store.h"
+#include "tutti/base/text.h"
 #include "tutti/checkpoint/store/manifest.h"
 #include "tutti/checkpoint/store/reader.h"
 #include "tutti/spec/model/params.h"
@@ -19,12 +21,13 @@ namespace {
 // Tensors are read several at once, by all cores, and handed on before the next.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 23;
 
-// The checkpoint folder to read: the given one, the best or the newest valid of the run.
-std::optional<std::string> choose_checkpoint(FileSystem& files, const std::string& folder,
-                                             bool best) {
+// The checkpoint to read: the best or the newest valid of the run.
+std::optional<checkpoint::Reader> choose_checkpoint(FileSystem& files, const std::string& folder,
+                                                    bool best) {
   if (!best) {
-    const auto newest = checkpoint::newest_valid(files, folder, [](const auto&, const auto&) {});
-    return newest ? std::optional(newest->path()) : std::nullopt;
+    return checkpoint::newest_valid(
+        files, folder, [](const auto&, const auto&) {}, checkpoint::parallel_threads,
+        [](const std::string& tensor) { return starts_with(tensor, "param."); });
   }
   std::optional<std::string> chosen;
   double lowest = std::numeric_limits<double>::infinity();
@@ -34,7 +37,8 @@ std::optional<std::string> choose_checkpoint(FileSystem& files, const std::strin
       chosen = info.path;
     }
   }
-  return chosen;
+  if (!chosen) return std::nullopt;
+  return checkpoint::Reader(files, *chosen);
 }
 
 }  // namespace
@@ -93,19 +97,28 @@ LoadedRun find_run(FileSystem& files, const std::string& path, bool best) {
   const std::string run = is_step ? parent_path(parent_path(given)) : given;
   LoadedRun found;
   found.recipe = load_recipe(files, run);
-  const std::optional<std::string> chosen =
-      is_step ? std::optional(given) : choose_checkpoint(files, find_checkpoints(files, run), best);
+  std::optional<checkpoint::Reader> chosen;
+  if (is_step) {
+    chosen.emplace(files, given);
+  } else {
+    chosen = choose_checkpoint(files, find_checkpoints(files, run), best);
+  }
   if (!chosen) {
     fail(ErrorKind::not_found, "'{}' holds no {} checkpoint; see 'tutti checkpoint list {}'", run,
          best ? "evaluated" : "valid", run);
   }
-  found.checkpoint = *chosen;
-  found.step = checkpoint::Reader(files, *chosen).manifest().state.step;
+  found.checkpoint = chosen->path();
+  found.step = chosen->manifest().state.step;
+  if (object_store(files, found.checkpoint) != nullptr) {
+    found.reader = std::make_shared<checkpoint::Reader>(std::move(*chosen));
+  }
   return found;
 }
 
 void read_parameters(FileSystem& files, LoadedRun& run, const ParameterSink& sink) {
-  checkpoint::Reader reader(files, run.checkpoint);
+  std::shared_ptr<checkpoint::Reader> opened = std::exchange(run.reader, nullptr);
+  if (!opened) opened = std::make_shared<checkpoint::Reader>(files, run.checkpoint);
+  checkpoint::Reader& reader = *opened;
   const spec::ParamLayout layout =
       spec::param_layout(spec::param_table(run.recipe.model, run.recipe.lora));
   const auto first_frozen =

@@ -2,12 +2,17 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tutti/base/file.h"
 #include "tutti/spec/model/params.h"
 #include "tutti/spec/recipe/recipe.h"
+
+namespace tutti::checkpoint {
+class Reader;
+}
 
 namespace tutti::train {
 
@@ -17,17 +22,21 @@ struct LoadedRun {
   int64_t step = 0;
   std::vector<float> master;  // flat, in param_layout order, with adapters and what is below them
   std::string base;           // checkpoint below the adapters; empty without
+  // Of find_run(), where the checkpoint is in an object store, for read_parameters(): what has been
+  // fetched of it is not fetched again.
+  std::shared_ptr<checkpoint::Reader> reader = {};
 };
 
 // Reads RUN/recipe.yaml and the newest valid checkpoint (best = true: the one with the lowest
-// validation loss). `run` may also be a checkpoint folder itself. Throws not_found or corrupt.
+// validation loss). `run` may also be a checkpoint folder itself. Throws not_found or corrupt. Of a
+// checkpoint in an object store only the parameters are read, and count for whether it is valid.
 LoadedRun load_run(FileSystem& files, const std::string& run, bool best);
 
 // The same without the parameters: `master` and `base` are empty.
 LoadedRun find_run(FileSystem& files, const std::string& run, bool best);
 
 // Hands every parameter of a run that find_run() found to `sink`, f32, few at a time, and fills
-// in run.base: for those that keep the parameters in another form.
+// in run.base: for those that keep the parameters in another form. Once: it closes run.reader.
 void read_parameters(
     FileSystem& files, LoadedRun& run,
     const std::function<void(const spec::PlacedParam&, const std::vector<float>&)>& sink);

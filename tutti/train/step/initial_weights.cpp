@@ -91,8 +91,9 @@ std::string find_weights(FileSystem& files, const std::string& folder, const cha
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (files.exists(join_path(path, checkpoint::kManifestName))) return path;
   const std::string inside = find_checkpoints(files, path);
-  const auto newest = checkpoint::newest_valid(files, files.is_directory(inside) ? inside : path,
-                                               [](const auto&, const auto&) {});
+  const auto newest = checkpoint::newest_valid(
+      files, files.is_directory(inside) ? inside : path, [](const auto&, const auto&) {},
+      checkpoint::parallel_threads, [](const std::string&) { return false; });
   if (newest) return newest->path();
   fail(ErrorKind::not_found,
        "{}: '{}' holds no valid checkpoint; give a run folder or one of its step-NNNNNNNN folders",
