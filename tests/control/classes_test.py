@@ -3,6 +3,7 @@ key; accounts that demand tokens; nodes that a check found unhealthy; and what i
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -77,6 +78,51 @@ def data_without_a_class(plane):
     assert "rule 3" in refused(plane, "data.train=plain", "run.data_class=public")
     prepare(plane, "plain", "--data-class", "public")
     accepted(plane, "data.train=plain", "run.data_class=public")
+    plane.call("admin", "site", "--data", "internal")
+
+
+def classes_survive_merging(plane):
+    """A merged model has the class of its base, its adapters' corpora and whatever those were made of."""
+    def run(*words):
+        subprocess.run([TUTTI, *words], cwd=plane.folder, env=plane.environment, check=True, capture_output=True)
+
+    plane.call("admin", "site", "--data", "internal", "--unlabelled", "strictest")
+    public = "run.data_class=public"
+    prepare(plane, "sec", "--data-class", "restricted", "--licence", "sealed")
+    prepare(plane, "pub", "--data-class", "public")
+    for base, adapters, merged in (("sec", "pub", "secret-base"), ("pub", "sec", "secret-adapters"),
+                                   ("pub", "pub", "all-public")):
+        run("train", "recipe.yaml", f"data.train={base}", "train.steps=3", public, "--run", f"base-{merged}")
+        run("train", "recipe.yaml", f"data.train={adapters}", "train.steps=3", "lora.rank=2", public,
+            f"checkpoint.initialize_from=base-{merged}", "--run", f"adapters-{merged}")
+        run("checkpoint", "merge", f"adapters-{merged}", "--out", merged)
+        lineage = plane.call("checkpoint", "lineage", merged)
+        assert {corpus["path"] for corpus in lineage["corpora"]} == {base, adapters}, lineage
+        assert lineage["initial_weights"]["path"].endswith(f"base-{merged}/checkpoints/step-00000003"), lineage
+        assert lineage["recipe"]["is_the_recorded_one"], lineage
+    # It says so by itself.
+    for name in ("base-secret-base", "adapters-secret-base", "base-secret-adapters", "adapters-secret-adapters"):
+        shutil.rmtree(plane.run(name))
+    forget(plane, "sec")
+    run("train", "recipe.yaml", "data.train=pub", "train.steps=3", "checkpoint.initialize_from=secret-base", public,
+        "--run", "begun")
+    run("train", "recipe.yaml", "data.train=pub", "train.steps=3", "checkpoint.initialize_from=secret-base", public,
+        "lora.rank=2", "--run", "tuned-again")
+    run("checkpoint", "merge", "tuned-again", "--out", "merged-again")
+    train = ["data.train=pub", public]
+    for name in ("secret-base", "secret-adapters", "begun", "merged-again"):
+        for words in ([f"checkpoint.initialize_from={name}"], [f"distill.teacher={name}"], ["--run", name]):
+            assert "this is restricted" in refused(plane, *train, *words), (name, words)
+    accepted(plane, *train, "checkpoint.initialize_from=all-public")
+    # What states no class stays without one.
+    prepare(plane, "unknown")
+    run("train", "recipe.yaml", "data.train=unknown", "train.steps=3", "--run", "base-unknown")
+    run("train", "recipe.yaml", "data.train=pub", "train.steps=3", "lora.rank=2", public,
+        "checkpoint.initialize_from=base-unknown", "--run", "adapters-unknown")
+    run("checkpoint", "merge", "adapters-unknown", "--out", "merged-unknown")
+    plane.call("admin", "site", "--data", "restricted")
+    why = refused(plane, *train, "checkpoint.initialize_from=merged-unknown")
+    assert "rule 3" in why and "base-unknown" in why, why
     plane.call("admin", "site", "--data", "internal")
 
 
@@ -187,6 +233,7 @@ def main():
         plane.call("queue")  # the first use makes this account the admin
         classes_come_from_the_data(plane)
         data_without_a_class(plane)
+        classes_survive_merging(plane)
         missing_data_are_named(plane)
         plane.call("admin", "project", "vision")
         ada = plane.as_user("ada", "submitter", "vision")

@@ -5,17 +5,22 @@
 #include <string>
 #include <vector>
 
+#include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/base/json.h"
 #include "tutti/base/new_folder.h"
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
 #include "tutti/checkpoint/store/writer.h"
+#include "tutti/cli/data/label.h"
 #include "tutti/cli/program/commands.h"
 #include "tutti/cli/program/common.h"
 #include "tutti/object/file_system.h"
 #include "tutti/spec/model/params.h"
+#include "tutti/telemetry/events.h"
 #include "tutti/train/session/merged_run.h"
 #include "tutti/train/session/run_folder.h"
+#include "tutti/train/step/initial_weights.h"
 #include "tutti/train/tasks/interchange.h"
 
 namespace tutti::cli {
@@ -41,13 +46,41 @@ spec::ParamLayout layout_of(const spec::Recipe& recipe) {
   return spec::param_layout(spec::param_table(recipe.model, recipe.lora));
 }
 
+// The events of the merged run: whose parameters it has, and all corpora that they learned from.
+void write_origins(FileSystem& files, const NewFolder& out, const spec::Recipe& recipe,
+                   const train::LoadedRun& run, const Origins& origins) {
+  telemetry::RunStarted started;
+  started.run = out.path();
+  started.name = recipe.run.name;
+  started.parameters = spec::param_table(recipe.model).count();
+  started.steps = started.first_step = run.step;
+  started.details = Json{{"owner", recipe.run.owner},
+                         {"project", recipe.run.project},
+                         {"data_class", recipe.run.data_class},
+                         {"recipe", spec::to_yaml(recipe)},
+                         {"merged_adapters", run.checkpoint}};
+  const checkpoint::Base base = train::base_of(files, run.base);
+  started.details["initial_weights"] =
+      Json{{"path", base.path}, {"manifest_xxh3", base.manifest_xxh3}};
+  if (!origins.label.unlabelled.empty()) {
+    started.details[kUnlabelledOrigin] = origins.label.unlabelled;
+  }
+  std::string lines = dump_json(telemetry::to_json(telemetry::Event{wall_seconds(), started}));
+  for (const Json& corpus : origins.corpora) lines += "\n" + dump_json(corpus);
+  write_file_atomic(files, train::events_path(out.partial()), lines + "\n");
+}
+
 int run_merge(const AdapterArguments& arguments) {
   FileSystem& files = object::file_system();
   train::LoadedRun run = load_adapters(files, arguments);
   NewFolder out(files, arguments.out);
-  spec::Recipe recipe = train::merged_recipe(run);
-  recipe.run.name = base_name(out.path());
+  // From here on nothing but this folder says what the merged parameters have learned from.
+  const Origins origins = find_origins(files, arguments.run, {run.base});
+  run.recipe.run.data_class = origins.label.data_class;
+  run.recipe.run.name = base_name(out.path());
+  const spec::Recipe recipe = train::merged_recipe(run);
   write_file_atomic(files, train::recipe_path(out.partial()), spec::to_yaml(recipe));
+  write_origins(files, out, recipe, run, origins);
   train::copy_companions(files, parent_path(parent_path(run.checkpoint)), run.recipe,
                          out.partial());
   checkpoint::Written written =

@@ -6,6 +6,7 @@
 #include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "tutti/base/error.h"
 #include "tutti/base/json.h"
@@ -56,6 +57,9 @@ class LabelSearch {
     add_origins(recipe);
   }
 
+  // What is looked for begins with a class that is stated already.
+  void begin_with(const std::string& data_class) { label_.data_class = data_class; }
+
   // A run and everything that it learned from.
   void add_run(const std::string& path, const std::string& what) {
     const std::string run = run_with(at(path));
@@ -83,6 +87,7 @@ class LabelSearch {
   }
 
   const control::DataLabel& label() const { return label_; }
+  const std::vector<Json>& corpora() const { return corpora_; }
 
  private:
   std::string at(const std::string& path) const {
@@ -154,11 +159,18 @@ class LabelSearch {
     bool found = false;
     for (const std::string_view line : split(file->bytes(), '\n')) {
       // Most lines are steps: they are not parsed.
-      if (line.find("\"corpus_described\"") == std::string_view::npos) continue;
+      const bool is_corpus = line.find("\"corpus_described\"") != std::string_view::npos;
+      if (!is_corpus && line.find(kUnlabelledOrigin) == std::string_view::npos) continue;
       try {
         const Json event = parse_json(std::string(line), path);
-        add_description(event, what);
-        found = true;
+        if (is_corpus) {
+          add_description(event, what);
+          keep_corpus(event);
+          found = true;
+        } else if (const auto details = event.find("details"); details != event.end()) {
+          const std::string unlabelled = text_member(*details, kUnlabelledOrigin);
+          if (!unlabelled.empty()) add_unlabelled(fmt::format("{}: {}", what, unlabelled));
+        }
       } catch (const Error&) {
         add_unlabelled(what);  // torn
       }
@@ -166,9 +178,23 @@ class LabelSearch {
     return found;
   }
 
+  // Every session of a run describes its corpora again.
+  void keep_corpus(const Json& event) {
+    const auto timeless = [](Json corpus) {
+      for (const char* key : {"time", "wall_seconds"}) corpus.erase(key);
+      return corpus;
+    };
+    const Json wanted = timeless(event);
+    for (const Json& kept : corpora_) {
+      if (timeless(kept) == wanted) return;
+    }
+    corpora_.push_back(event);
+  }
+
   FileSystem& files_;
   std::string folder_;
   control::DataLabel label_;
+  std::vector<Json> corpora_;
   std::set<std::string> runs_;
 };
 
@@ -186,6 +212,15 @@ control::DataLabel find_label(FileSystem& files, const spec::Recipe& recipe,
     search.add_run(run_folder, "the run");
   }
   return search.label();
+}
+
+Origins find_origins(FileSystem& files, const std::string& run,
+                     const std::vector<std::string>& bases) {
+  LabelSearch search(files, "");
+  search.begin_with(train::load_recipe(files, run_with(run)).run.data_class);
+  search.add_run(run, "the run");
+  for (const std::string& base : bases) search.add_run(base, "the base checkpoint");
+  return {search.label(), search.corpora()};
 }
 
 std::optional<control::DataLabel> label_of_job(FileSystem& files,

@@ -4,8 +4,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tutti/base/file.h"
+#include "tutti/base/json.h"
 #include "tutti/control/jobs/job.h"
 #include "tutti/spec/recipe/recipe.h"
 
@@ -15,6 +17,18 @@ namespace tutti::cli {
 // start in `folder` (empty: the current one). What cannot be read states no class.
 control::DataLabel find_label(FileSystem& files, const spec::Recipe& recipe,
                               const std::string& run_folder, const std::string& folder);
+
+// All that a run was made of, for a run that is made of it and could be read without it.
+struct Origins {
+  control::DataLabel label;   // data_class is at least what the run's recipe states
+  std::vector<Json> corpora;  // corpus_described events of all runs that made it, each once
+};
+// `bases`: checkpoints that it began with, beside those that its recipe and theirs name.
+Origins find_origins(FileSystem& files, const std::string& run,
+                     const std::vector<std::string>& bases);
+
+// The member of run_started's details that names data without a class in what a run was made of.
+inline constexpr const char* kUnlabelledOrigin = "unlabelled_origin";
 
 // Of a job that is there, as its files are now; absent where it is not a training job, or its
 // recipe is gone.
