@@ -76,7 +76,8 @@ void insist(const TrainArguments& arguments, const std::function<void()>& check)
 // it is gone.
 void check_recipe_file(FileSystem& files, const TrainArguments& arguments) {
   const std::string path = train::recipe_path(arguments.target);
-  const auto saved = train::saved_recipe(files, arguments.target);
+  auto saved = train::saved_recipe(files, arguments.target);
+  if (!saved) saved = train::started_recipe(files, arguments.target);
   if (!saved) return;
   if (!arguments.force_resume) train::check_own(files, *saved, arguments.target);
   try {
@@ -85,8 +86,8 @@ void check_recipe_file(FileSystem& files, const TrainArguments& arguments) {
     if (error.kind() == ErrorKind::permission || error.kind() == ErrorKind::io) throw;
     fail(ErrorKind::usage,
          "{}; the file was edited or damaged: give the recipe that the run was started with (tutti "
-         "train RECIPE --run {}); '{}' has it under training.recipe",
-         error.what(), arguments.target, saved->path);
+         "train RECIPE --run {}); '{}' has it under {}",
+         error.what(), arguments.target, saved->path, saved->member);
   }
   insist(arguments, [&] { train::check_whole(read_file(files, path), *saved, arguments.target); });
 }
@@ -105,6 +106,16 @@ void check_same_run(FileSystem& files, const TrainPlan& plan, bool is_run, bool 
   if (is_run) file = read_recipe(files, stored, {});
   train::check_resumable(spec::parse_recipe(saved->yaml, saved->path, {}, models_folder(files)),
                          plan.recipe, plan.run_folder, file ? &*file : nullptr);
+}
+
+// The recipe file of a run that has saved nothing yet is as the run wrote it.
+void check_unedited_file(FileSystem& files, const TrainPlan& plan) {
+  if (train::saved_recipe(files, train::home_of(plan.recipe, plan.run_folder))) return;
+  const auto started = train::started_recipe(files, plan.run_folder);
+  if (!started) return;
+  train::check_unedited(spec::parse_recipe(started->yaml, started->path, {}, models_folder(files)),
+                        plan.recipe, plan.run_folder,
+                        read_recipe(files, train::recipe_path(plan.run_folder), {}));
 }
 
 std::string recompute_line(const spec::Recipe& recipe) {
@@ -146,10 +157,12 @@ TrainPlan make_train_plan(FileSystem& files, const TrainArguments& arguments, in
     train::check_owner(files, train::read_owner(files, home), home, plan.run_folder);
   }
   // Until its first checkpoint a run has nothing that another recipe could spoil, unless hosts may
-  // have copies of it in their memory: only its ranks know whether they do.
+  // have copies of it in their memory: only its ranks know whether they do. But its own file says
+  // nothing else unnoticed.
   const bool is_saved =
       (arguments.copy_every > 0 && train::may_have_peer_copies(files, plan.run_folder)) ||
       !checkpoint::list_checkpoints(files, train::checkpoints_path(home)).empty();
+  if (is_run) insist(arguments, [&] { check_unedited_file(files, plan); });
   if (is_saved) {
     insist(arguments, [&] { check_same_run(files, plan, is_run, arguments.force_resume); });
   }

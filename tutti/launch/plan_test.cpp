@@ -112,5 +112,53 @@ TEST(TrainPlan, RunFolderRecipesMatchTheirCheckpoints) {
   EXPECT_EQ(foreign.find("edited"), std::string::npos) << foreign;
 }
 
+// A run that has begun and saved nothing, whose recipe.yaml is then changed: the events have it.
+TEST(TrainPlan, RunFolderRecipesMatchTheirStart) {
+  MemoryFileSystem files;
+  const std::string whole = spec::to_yaml(spec::parse_recipe(
+      kPlanRecipe, "test", {"run.name=run", "train.seed=3", "train.steps=9"}, ""));
+  telemetry::RunStarted started;
+  started.details["run_id"] = "0a";
+  started.details["recipe"] = whole;
+  files.create_directories("run");
+  write_file_atomic(files, train::events_path("run"),
+                    dump_json(telemetry::to_json(telemetry::Event{0, started})) + "\n");
+  TrainArguments arguments;
+  arguments.target = "run";
+  const auto refusal = [&](const std::string& text) -> std::string {
+    write_file_atomic(files, train::recipe_path("run"), text);
+    try {
+      make_train_plan(files, arguments, 0, "");
+      return "";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return error.what();
+    }
+  };
+  const auto replaced = [&](const std::string& from, const std::string& to) {
+    std::string text = whole;
+    return text.replace(text.find(from), from.size(), to);
+  };
+  EXPECT_EQ(refusal(whole), "");
+  EXPECT_EQ(refusal(replaced("steps: 9", "steps: 8")), "");
+  const std::string cut = refusal(whole.substr(0, whole.find("  seed: 3")));
+  EXPECT_NE(cut.find("edited or damaged"), std::string::npos) << cut;
+  const std::string seed = replaced("seed: 3", "seed: 4");
+  const std::string edited = refusal(seed);
+  EXPECT_NE(edited.find("train.seed is 4, and the run was saved with 3"), std::string::npos)
+      << edited;
+  EXPECT_NE(refusal(replaced("seed: 3", "sede: 3")).find("events.jsonl"), std::string::npos);
+  // On the command line it is meant.
+  arguments.overrides = {"train.seed=5"};
+  EXPECT_EQ(refusal(whole), "");
+  arguments.overrides = {"train.seed=3"};
+  EXPECT_EQ(refusal(seed), "");
+  arguments.overrides = {};
+  arguments.force_resume = true;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(refusal(seed), "");
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("train.seed is 4"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace tutti::launch

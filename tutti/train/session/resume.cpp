@@ -35,6 +35,23 @@ std::string resume_remedy(const std::string& first) {
          "(--force-resume)";
 }
 
+std::map<std::string, std::string> flat_map(const spec::Recipe& recipe) {
+  const auto pairs = flatten(recipe);
+  return {pairs.begin(), pairs.end()};
+}
+
+std::string value_or_none(const std::map<std::string, std::string>& keys, const std::string& key) {
+  const auto found = keys.find(key);
+  return found == keys.end() ? "none" : found->second;
+}
+
+[[noreturn]] void fail_edited(const std::string& run_folder, const std::string& key,
+                              const std::string& value, const std::string& was) {
+  fail(ErrorKind::usage, "{}: {} is {}, and the run was saved with {}: the file {}; {}",
+       recipe_path(run_folder), key, value, was, kEdited,
+       resume_remedy(fmt::format("set it back ({}={} on the command line does)", key, was)));
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> flatten(const spec::Recipe& recipe) {
@@ -55,6 +72,12 @@ std::optional<SavedRecipe> saved_recipe(FileSystem& files, const std::string& ru
   const auto id = training.find("run_id");
   const bool has_id = id != training.end() && id->is_string();
   return SavedRecipe{path, yaml->get<std::string>(), has_id ? id->get<std::string>() : ""};
+}
+
+std::optional<SavedRecipe> started_recipe(FileSystem& files, const std::string& run_folder) {
+  const std::string yaml = read_history(files, run_folder).recipe;
+  if (yaml.empty()) return std::nullopt;
+  return SavedRecipe{events_path(run_folder), yaml, "", "details.recipe of its run_started"};
 }
 
 void check_own(FileSystem& files, const SavedRecipe& saved, const std::string& run_folder) {
@@ -87,21 +110,14 @@ void check_whole(const std::string& text, const SavedRecipe& saved, const std::s
 
 void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
                      const std::string& run_folder, const spec::Recipe* file) {
-  std::map<std::string, std::string> before;
-  for (const auto& [key, value] : flatten(stored)) before[key] = value;
+  const std::map<std::string, std::string> before = flat_map(stored);
   std::map<std::string, std::string> of_file;
-  if (file != nullptr) {
-    for (const auto& [key, value] : flatten(*file)) of_file[key] = value;
-  }
+  if (file != nullptr) of_file = flat_map(*file);
   for (const auto& [key, value] : flatten(wanted)) {
-    const auto found = before.find(key);
-    const bool same = found != before.end() && found->second == value;
-    if (same || may_change(key, stored, wanted)) continue;
-    const std::string was = found == before.end() ? "none" : found->second;
+    const std::string was = value_or_none(before, key);
+    if (was == value || may_change(key, stored, wanted)) continue;
     if (const auto edited = of_file.find(key); edited != of_file.end() && edited->second == value) {
-      fail(ErrorKind::usage, "{}: {} is {}, and the run was saved with {}: the file {}; {}",
-           recipe_path(run_folder), key, value, was, kEdited,
-           resume_remedy(fmt::format("set it back ({}={} on the command line does)", key, was)));
+      fail_edited(run_folder, key, value, was);
     }
     if (key == "schedule.decay_steps" && stored.train.steps != wanted.train.steps) {
       fail(
@@ -116,6 +132,17 @@ void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
          "offload.*, telemetry.* and run.*; for anything else start a new run (another --run or "
          "run.name), or force it with --force-resume",
          key, run_folder, was, value);
+  }
+}
+
+void check_unedited(const spec::Recipe& stored, const spec::Recipe& wanted,
+                    const std::string& run_folder, const spec::Recipe& file) {
+  const std::map<std::string, std::string> before = flat_map(stored);
+  const std::map<std::string, std::string> of_file = flat_map(file);
+  for (const auto& [key, value] : flatten(wanted)) {
+    const std::string was = value_or_none(before, key);
+    if (was == value || may_change(key, stored, wanted)) continue;
+    if (value_or_none(of_file, key) == value) fail_edited(run_folder, key, value, was);
   }
 }
 

@@ -16,14 +16,19 @@ std::vector<std::pair<std::string, std::string>> flatten(const spec::Recipe& rec
 
 // The recipe that a run was saved with.
 struct SavedRecipe {
-  std::string path;         // of the manifest that records it
+  std::string path;         // of the manifest or the events that record it
   std::string yaml;         // spec::to_yaml
   std::string run_id = {};  // of the run that saved it (RunState::run_id); empty: not recorded
+  std::string member = "training.recipe";  // of the file at `path`
 };
 
 // As the newest checkpoint that looks whole records it; nullopt when there is no such checkpoint,
 // or it is of a version that did not record it.
 std::optional<SavedRecipe> saved_recipe(FileSystem& files, const std::string& run_folder);
+
+// As the events of the run record it since its last start, for a run that has saved nothing yet;
+// nullopt when it never started, or was started by a version that did not record it.
+std::optional<SavedRecipe> started_recipe(FileSystem& files, const std::string& run_folder);
 
 // Throws usage where the events of the run show that what was saved is another run's: then its
 // recipe is nothing that this run's could be compared with.
@@ -41,5 +46,10 @@ void check_whole(const std::string& text, const SavedRecipe& saved, const std::s
 // was started with is said to be edited.
 void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
                      const std::string& run_folder, const spec::Recipe* file = nullptr);
+
+// Likewise, but only where that is what RUN/recipe.yaml says by itself: a run that has saved
+// nothing yet may begin again with another recipe, which is not the same as an edited file.
+void check_unedited(const spec::Recipe& stored, const spec::Recipe& wanted,
+                    const std::string& run_folder, const spec::Recipe& file);
 
 }  // namespace tutti::train

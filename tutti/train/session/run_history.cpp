@@ -31,6 +31,9 @@ RunHistory read_history(FileSystem& files, const std::string& run_folder) {
       if (id != started->details.end() && id->is_string()) {
         history.ids.insert(id->get<std::string>());
       }
+      const auto recipe = started->details.find("recipe");
+      const bool has_recipe = recipe != started->details.end() && recipe->is_string();
+      history.recipe = has_recipe ? recipe->get<std::string>() : "";
     } else if (const auto* saved = std::get_if<telemetry::CheckpointSaved>(&event->body)) {
       history.saved_steps.insert(saved->step);
     }

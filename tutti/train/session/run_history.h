@@ -15,6 +15,7 @@ struct RunHistory {
   // Steps of which a checkpoint was made durable since the run last began at step 0. Retention may
   // have removed older ones.
   std::set<int64_t> saved_steps;
+  std::string recipe = {};  // of the last session, as YAML; empty: not recorded
 };
 
 // Of RUN/events.jsonl; empty when there is none. Reads the lines of two kinds of events only, so
