@@ -52,6 +52,13 @@ std::string value_or_none(const std::map<std::string, std::string>& keys, const 
        resume_remedy(fmt::format("set it back ({}={} on the command line does)", key, was)));
 }
 
+// Keys without which the same parameters give other numbers.
+bool decides_results(const std::string& key, bool is_run) {
+  if (key == "model.name") return false;
+  if (starts_with(key, "model.") || starts_with(key, "lora.")) return true;
+  return is_run && (key == "precision" || key == "batch.sequence" || key == "data.packing");
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> flatten(const spec::Recipe& recipe) {
@@ -143,6 +150,30 @@ void check_unedited(const spec::Recipe& stored, const spec::Recipe& wanted,
     const std::string was = value_or_none(before, key);
     if (was == value || may_change(key, stored, wanted)) continue;
     if (value_or_none(of_file, key) == value) fail_edited(run_folder, key, value, was);
+  }
+}
+
+void check_recipe_of(const Json& training, const std::string& manifest_path,
+                     const spec::Recipe& recipe, const std::string& run_folder) {
+  const auto yaml = training.find("recipe");
+  if (yaml == training.end() || !yaml->is_string()) return;
+  std::map<std::string, std::string> saved;
+  try {
+    saved = flat_map(spec::parse_recipe(yaml->get<std::string>(), manifest_path, {}, ""));
+  } catch (const Error&) {
+    return;  // of a version whose keys this one no longer has
+  }
+  const auto id = training.find("run_id");
+  const bool is_run = id != training.end() && id->is_string() && *id != "";
+  std::map<std::string, std::string> now = flat_map(recipe);
+  for (const auto& [key, value] : saved) now.try_emplace(key, "none");
+  for (const auto& [key, value] : now) {
+    const std::string was = value_or_none(saved, key);
+    if (was == value || !decides_results(key, is_run)) continue;
+    fail(ErrorKind::usage,
+         "{}: {} is {}, and '{}' was saved with {}: the file {}; set it back, the manifest has the "
+         "recipe under training.recipe",
+         recipe_path(run_folder), key, value, manifest_path, was, kEdited);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tutti/base/file.h"
+#include "tutti/base/json.h"
 #include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::train {
@@ -51,5 +52,12 @@ void check_resumable(const spec::Recipe& stored, const spec::Recipe& wanted,
 // nothing yet may begin again with another recipe, which is not the same as an edited file.
 void check_unedited(const spec::Recipe& stored, const spec::Recipe& wanted,
                     const std::string& run_folder, const spec::Recipe& file);
+
+// Throws usage naming the first key that decides what the parameters of the checkpoint with this
+// manifest compute, in which RUN/recipe.yaml (`recipe`) is not what they were saved with. Of a run
+// these are the model, its adapters, the precision and the form of a sample; of an import or a
+// merged model, whose recipe is there to be adapted, the model and its adapters.
+void check_recipe_of(const Json& training, const std::string& manifest_path,
+                     const spec::Recipe& recipe, const std::string& run_folder);
 
 }  // namespace tutti::train

@@ -13,6 +13,7 @@
 #include "tutti/checkpoint/store/manifest.h"
 #include "tutti/checkpoint/store/reader.h"
 #include "tutti/spec/model/params.h"
+#include "tutti/train/session/resume.h"
 #include "tutti/train/step/initial_weights.h"
 
 namespace tutti::train {
@@ -108,7 +109,10 @@ LoadedRun find_run(FileSystem& files, const std::string& path, bool best) {
          best ? "evaluated" : "valid", run);
   }
   found.checkpoint = chosen->path();
-  found.step = chosen->manifest().state.step;
+  const checkpoint::State& state = chosen->manifest().state;
+  check_recipe_of(state.training, join_path(found.checkpoint, checkpoint::kManifestName),
+                  found.recipe, run);
+  found.step = state.step;
   if (object_store(files, found.checkpoint) != nullptr) {
     found.reader = std::make_shared<checkpoint::Reader>(std::move(*chosen));
   }

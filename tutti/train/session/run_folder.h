@@ -28,8 +28,9 @@ struct LoadedRun {
 };
 
 // Reads RUN/recipe.yaml and the newest valid checkpoint (best = true: the one with the lowest
-// validation loss). `run` may also be a checkpoint folder itself. Throws not_found or corrupt. Of a
-// checkpoint in an object store only the parameters are read, and count for whether it is valid.
+// validation loss). `run` may also be a checkpoint folder itself. Throws not_found or corrupt, and
+// usage where recipe.yaml is not what the checkpoint was saved with (check_recipe_of, resume.h). Of
+// a checkpoint in an object store only the parameters are read, and count for whether it is valid.
 LoadedRun load_run(FileSystem& files, const std::string& run, bool best);
 
 // The same without the parameters: `master` and `base` are empty.

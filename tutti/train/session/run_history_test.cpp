@@ -4,11 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "tutti/base/error.h"
 #include "tutti/checkpoint/store/reader.h"
 #include "tutti/telemetry/sinks/jsonl.h"
 #include "tutti/train/session/resume.h"
+#include "tutti/train/step/initial_weights.h"
 #include "tutti/train/testing/session_fixture.h"
 
 namespace tutti::train {
@@ -141,6 +146,51 @@ TEST_F(HistoryTest, CheckpointsRecordTheirRecipe) {
   ASSERT_TRUE(saved);
   EXPECT_EQ(saved->yaml, spec::to_yaml(recipe_));
   EXPECT_NE(saved->path.find("step-00000005"), std::string::npos);
+}
+
+// The parameters of a checkpoint are evaluated, learned from and begun with only as the model that
+// they were trained as.
+TEST_F(HistoryTest, EditedRecipesAreNotTheCheckpoints) {
+  record("run", 5);
+  const std::string whole = read_file(files_, recipe_path("run"));
+  const auto edit = [&](const std::string& key, const std::string& value) {
+    std::string text = whole;
+    const size_t begin = text.find("\n  " + key + ": ");
+    ASSERT_NE(begin, std::string::npos) << key;
+    text.replace(begin, text.find('\n', begin + 1) - begin, "\n  " + key + ": " + value);
+    write_file_atomic(files_, recipe_path("run"), text);
+  };
+  const auto refusals = [&] {
+    std::vector<std::string> messages;
+    const std::vector<std::function<void()>> readers = {
+        [&] { load_run(files_, "run", false); },
+        [&] { find_run(files_, "run/checkpoints/step-00000005", false); },
+        [&] { find_weights(files_, "run"); },
+        [&] { find_weights(files_, "run/checkpoints/step-00000005/"); }};
+    for (const auto& reader : readers) {
+      try {
+        reader();
+        messages.emplace_back();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::usage);
+        messages.emplace_back(error.what());
+      }
+    }
+    return messages;
+  };
+  for (const auto& [key, value] : std::map<std::string, std::string>{
+           {"norm_epsilon", "0.5"}, {"sequence", "4"}, {"packing", "documents"}}) {
+    edit(key, value);
+    for (const std::string& message : refusals()) {
+      EXPECT_NE(message.find(key + " is " + value), std::string::npos) << message;
+      EXPECT_NE(message.find("edited or damaged"), std::string::npos) << message;
+    }
+  }
+  for (const auto& [key, value] : std::map<std::string, std::string>{
+           {"learning_rate", "0.5"}, {"validation", "elsewhere"}, {"keep_last", "9"}}) {
+    edit(key, value);
+    for (const std::string& message : refusals()) EXPECT_EQ(message, "");
+  }
 }
 
 }  // namespace

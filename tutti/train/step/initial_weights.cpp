@@ -9,6 +9,7 @@
 #include "tutti/checkpoint/store/elements.h"
 #include "tutti/checkpoint/store/reader.h"
 #include "tutti/checkpoint/store/safetensors.h"
+#include "tutti/train/session/resume.h"
 #include "tutti/train/session/run_folder.h"
 #include "tutti/train/session/run_state.h"
 
@@ -84,17 +85,36 @@ void check_model(const checkpoint::Reader& reader, const spec::ModelConfig& mode
   }
 }
 
+// Of the run that the checkpoint lies in, where it lies in one.
+void check_recipe_beside(FileSystem& files, const std::string& checkpoint, const char* key) {
+  const std::string run = parent_path(parent_path(checkpoint));
+  if (!files.exists(recipe_path(run))) return;
+  const std::string manifest = join_path(checkpoint, checkpoint::kManifestName);
+  try {
+    check_recipe_of(checkpoint::Reader(files, checkpoint).manifest().state.training, manifest,
+                    load_recipe(files, run), run);
+  } catch (const Error& error) {
+    fail(error.kind(), "{}: {}", key, error.what());
+  }
+}
+
 }  // namespace
 
 std::string find_weights(FileSystem& files, const std::string& folder, const char* key) {
   std::string path = folder;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
-  if (files.exists(join_path(path, checkpoint::kManifestName))) return path;
+  if (files.exists(join_path(path, checkpoint::kManifestName))) {
+    check_recipe_beside(files, path, key);
+    return path;
+  }
   const std::string inside = find_checkpoints(files, path);
   const auto newest = checkpoint::newest_valid(
       files, files.is_directory(inside) ? inside : path, [](const auto&, const auto&) {},
       checkpoint::parallel_threads, [](const std::string&) { return false; });
-  if (newest) return newest->path();
+  if (newest) {
+    check_recipe_beside(files, newest->path(), key);
+    return newest->path();
+  }
   fail(ErrorKind::not_found,
        "{}: '{}' holds no valid checkpoint; give a run folder or one of its step-NNNNNNNN folders",
        key, folder);

@@ -15,9 +15,10 @@
 namespace tutti::train {
 
 // The checkpoint that `folder` stands for: itself, or the newest valid one of a run folder or of a
-// folder of step folders. Throws not_found naming `key` and what such a folder must hold. In an
-// object store, where each look at all bytes is a download, it is the newest whose manifest and
-// sizes are right; load_weights() compares what it loads.
+// folder of step folders. Throws not_found naming `key` and what such a folder must hold, and usage
+// where the recipe of the run that it lies in was edited (check_recipe_of, resume.h). In an object
+// store, where each look at all bytes is a download, it is the newest whose manifest and sizes are
+// right; load_weights() compares what it loads.
 std::string find_weights(FileSystem& files, const std::string& folder,
                          const char* key = "checkpoint.initialize_from");
 
