@@ -69,6 +69,13 @@ def test():
         error = rank_runs.train(recipe, at("none"), "parallel.dp=2", code=2)
         assert "--nproc 2" in error, error
 
+        # A start that is refused leaves nothing, whichever rank says so first.
+        for setting in ("checkpoint.initialize_from=nope", "checkpoint.key_file=/nope", "model.vocabulary=100",
+                        f"checkpoint.initialize_from={at('experts')}"):
+            for ranks in ((), ("--nproc", "2")):
+                error = rank_runs.train(recipe, at("refused"), setting, *ranks, code=1 if "key" in setting else 2)
+                assert not os.path.exists(at("refused")), (setting, ranks, error)
+
         # One JSON object, with the ranks in it.
         done = subprocess.run(
             rank_runs.command(recipe, at("json"), "--nproc", "2", "--json", steps=3),

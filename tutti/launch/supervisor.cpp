@@ -17,9 +17,11 @@
 #include "tutti/base/object_store.h"
 #include "tutti/base/signals.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/seal/seal.h"
 #include "tutti/checkpoint/store/reader.h"
 #include "tutti/launch/fault_report.h"
 #include "tutti/launch/generation.h"
+#include "tutti/launch/new_run_folder.h"
 #include "tutti/launch/notice.h"
 #include "tutti/launch/prepared_data.h"
 #include "tutti/launch/progress.h"
@@ -50,6 +52,7 @@ class Supervisor {
   Supervisor(const TrainArguments& arguments, TrainPlan plan)
       : files_(object::file_system()),
         plan_(std::move(plan)),
+        folder_(files_, plan_.run_folder, plan_.recipe.mlperf.enabled()),
         placement_(arguments),
         ranks_(arguments.processes),
         least_(arguments.least_processes > 0 ? arguments.least_processes : arguments.processes),
@@ -72,6 +75,7 @@ class Supervisor {
       GenerationEnd end = Generation(placement_.start(words_, ranks_, generation, variables, nodes),
                                      ranks_, generation, stopped_seconds_)
                               .run();
+      if (end.is_well || end.steps > 0) folder_.keep();  // even if its events could not be written
       if (end.is_well) return end.code;
       if (placement_.over_nodes()) {
         end.nodes = nodes;
@@ -87,7 +91,10 @@ class Supervisor {
       if (culprit.signal == 0 && !end.killed[static_cast<size_t>(culprit.rank)] &&
           (culprit.code == exit_usage || culprit.code == exit_do_not_restart)) {
         print_message(fmt::format("tutti: not started again: {}\n", why));
-        report(end, culprit, generation, why, "not started again: it would fail the same way", 0);
+        // Of a start that was refused nothing is left, no report either.
+        if (folder_.has_run()) {
+          report(end, culprit, generation, why, "not started again: it would fail the same way", 0);
+        }
         return culprit.code;
       }
       const int64_t before = ranks_;
@@ -170,6 +177,7 @@ class Supervisor {
     fault.lost_steps = std::max<int64_t>(0, end.steps - 1 - saved);
     fault.lost_seconds = seconds_since_saved();
     write_fault(files_, plan_.run_folder, fault);
+    folder_.keep();
   }
 
   // Or since this generation of ranks began.
@@ -277,6 +285,7 @@ class Supervisor {
 
   FileSystem& files_;
   const TrainPlan plan_;
+  NewRunFolder folder_;
   RankPlacement placement_;
   int64_t ranks_;
   int64_t ranks_before_ = 0;
@@ -324,7 +333,10 @@ int train_with_ranks(const TrainArguments& arguments) {
       make_train_plan(object::file_system(), arguments, arguments.processes, "--nproc");
   make_corpora(object::file_system(), plan.recipe);
   // Of other nodes the ranks there say it.
-  if (arguments.ranks_per_node == 0) require_corpora(object::file_system(), plan.recipe);
+  if (arguments.ranks_per_node == 0) {
+    require_corpora(object::file_system(), plan.recipe);
+    checkpoint::save_key(object::file_system(), plan.recipe.checkpoint.key_file);
+  }
   record_checksums(object::file_system(), plan.recipe.data.train);
   record_checksums(object::file_system(), plan.recipe.data.validation);
   return Supervisor(arguments, std::move(plan)).run();

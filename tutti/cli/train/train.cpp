@@ -16,11 +16,11 @@
 #include "tutti/cli/program/common.h"
 #include "tutti/cli/train/dry_run.h"
 #include "tutti/cli/train/memory_check.h"
-#include "tutti/cli/train/new_run_folder.h"
 #include "tutti/cli/train/run_page.h"
 #include "tutti/comm/rendezvous/launch_environment.h"
 #include "tutti/launch/cores.h"
 #include "tutti/launch/devices.h"
+#include "tutti/launch/new_run_folder.h"
 #include "tutti/launch/notice.h"
 #include "tutti/launch/output.h"
 #include "tutti/launch/plan.h"
@@ -98,7 +98,7 @@ struct RankContext {
 };
 
 void add_sinks(telemetry::Telemetry& telemetry, const launch::TrainPlan& plan, FileSystem& files,
-               NewRunFolder& folder) {
+               launch::NewRunFolder& folder) {
   files.create_directories(plan.run_folder);
   telemetry.add(folder.watch());
   if (const spec::TelemetryConfig& config = plan.recipe.telemetry; config.metrics_port > 0) {
@@ -170,7 +170,8 @@ int run_rank(const launch::TrainArguments& arguments, const RankContext& context
   const bool verbose = context.environment.generation == 1;
   // The log of an MLPerf run stays: what began its time is not taken back. Other ranks write
   // nothing.
-  NewRunFolder folder(files, plan.run_folder, plan.recipe.mlperf.enabled() || !context.leads());
+  launch::NewRunFolder folder(files, plan.run_folder,
+                              plan.recipe.mlperf.enabled() || !context.leads());
   if (context.leads()) {
     if (verbose) launch::print_train_plan(plan, memory_bytes, arguments.verbose);
     keep_tokenizer(files, plan.recipe, plan.run_folder);

@@ -26,6 +26,7 @@ RunHistory read_history(FileSystem& files, const std::string& run_folder) {
     const auto event = telemetry::event_from_json(Json::parse(line, nullptr, false));
     if (!event) continue;
     if (const auto* started = std::get_if<telemetry::RunStarted>(&event->body)) {
+      history.has_started = true;
       if (started->first_step == 0) history.saved_steps.clear();
       const auto id = started->details.find("run_id");
       if (id != started->details.end() && id->is_string()) {

@@ -11,6 +11,7 @@
 namespace tutti::train {
 
 struct RunHistory {
+  bool has_started = false;
   std::set<std::string> ids;  // of the run (RunState::run_id), over all its sessions
   // Steps of which a checkpoint was made durable since the run last began at step 0. Retention may
   // have removed older ones.

@@ -1,10 +1,12 @@
-#include "tutti/cli/train/new_run_folder.h"
+#include "tutti/launch/new_run_folder.h"
 
 #include <variant>
 
 #include "tutti/base/error.h"
+#include "tutti/train/session/run_folder.h"
+#include "tutti/train/session/run_history.h"
 
-namespace tutti::cli {
+namespace tutti::launch {
 namespace {
 
 class StartSink final : public telemetry::Sink {
@@ -27,8 +29,8 @@ NewRunFolder::NewRunFolder(FileSystem& files, const std::string& path, bool keep
       stays_(keep || files.exists(path)) {}
 
 NewRunFolder::~NewRunFolder() {
-  if (stays_) return;
   try {
+    if (has_run()) return;
     files_.remove_tree(path_);
     const std::string parent = parent_path(path_);
     if (parent_is_new_ && files_.exists(parent) && files_.list(parent).empty()) {
@@ -39,8 +41,14 @@ NewRunFolder::~NewRunFolder() {
   }
 }
 
+bool NewRunFolder::has_run() const {
+  if (stays_ || train::read_history(files_, path_).has_started) return true;
+  const std::string checkpoints = train::checkpoints_path(path_);
+  return files_.exists(checkpoints) && !files_.list(checkpoints).empty();
+}
+
 std::unique_ptr<telemetry::Sink> NewRunFolder::watch() {
   return std::make_unique<StartSink>(stays_);
 }
 
-}  // namespace tutti::cli
+}  // namespace tutti::launch

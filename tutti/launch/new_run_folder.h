@@ -8,7 +8,7 @@
 #include "tutti/base/file.h"
 #include "tutti/telemetry/sink.h"
 
-namespace tutti::cli {
+namespace tutti::launch {
 
 // Removes the run folder with this object, where it was not there before and the run has not
 // started: a start that fails (a corpus that is missing, no memory) leaves nothing behind.
@@ -21,6 +21,12 @@ class NewRunFolder {
   NewRunFolder(const NewRunFolder&) = delete;
   NewRunFolder& operator=(const NewRunFolder&) = delete;
 
+  // Whether there is a run in it: it was there before, or its events record a start, in whichever
+  // process, or it holds a checkpoint.
+  bool has_run() const;
+  // It stays whatever happens from here on.
+  void keep() { stays_ = true; }
+
   // To be added to the run's telemetry: learns from its events that the run has started. Must not
   // outlive this object.
   std::unique_ptr<telemetry::Sink> watch();
@@ -32,4 +38,4 @@ class NewRunFolder {
   std::atomic<bool> stays_;
 };
 
-}  // namespace tutti::cli
+}  // namespace tutti::launch
