@@ -4,6 +4,9 @@
 #include <set>
 #include <vector>
 
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+
 namespace tutti {
 namespace {
 
@@ -67,6 +70,17 @@ Json parse_json(std::string_view text, std::optional<std::string>& repeated) {
   // none.
   if (!value.is_discarded() && members_in(text) != members_in(value)) {
     repeated = find_repeated_key(text);
+  }
+  return value;
+}
+
+Json parse_unique_json(std::string_view text, std::string_view origin) {
+  std::optional<std::string> repeated;
+  Json value = parse_json(text, repeated);
+  if (value.is_discarded()) return parse_json(text, origin);  // says what is wrong
+  if (repeated) {
+    fail(ErrorKind::corrupt, "{}: the key '{}' is given twice in one object; keep one of them",
+         origin, printable(*repeated));
   }
   return value;
 }

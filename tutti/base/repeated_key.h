@@ -14,4 +14,8 @@ namespace tutti {
 // an object of it has twice goes to `repeated`; of such members the value has the last.
 Json parse_json(std::string_view text, std::optional<std::string>& repeated);
 
+// As parse_json (json.h), for what people write: throws corrupt also naming `origin` and the key
+// that an object has twice.
+Json parse_unique_json(std::string_view text, std::string_view origin);
+
 }  // namespace tutti

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
+#include "tutti/base/error.h"
+
 namespace tutti {
 namespace {
 
@@ -26,6 +30,21 @@ TEST(RepeatedKey, IsFoundAtAnyDepth) {
   EXPECT_TRUE(parse_json(deep, repeated).is_array());
   EXPECT_TRUE(parse_json("{", repeated).is_discarded());
   EXPECT_FALSE(repeated);
+}
+
+TEST(RepeatedKey, IsAnErrorThatNamesItsLine) {
+  EXPECT_EQ(parse_unique_json(R"({"a": {"a": 1}})", "x.json")["a"]["a"], 1);
+  for (const auto& [text, what] :
+       {std::pair{R"({"a": {"b": 1, "b": 1}})", "x.json:3: the key 'b' is given twice"},
+        std::pair{"{\"a\": ", "x.json:3: not valid JSON"}}) {
+    try {
+      parse_unique_json(text, "x.json:3");
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::corrupt);
+      EXPECT_EQ(std::string(error.what()).find(what), 0U) << error.what();
+    }
+  }
 }
 
 }  // namespace

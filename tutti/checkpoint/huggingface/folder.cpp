@@ -6,6 +6,7 @@
 
 #include "tutti/base/check.h"
 #include "tutti/base/error.h"
+#include "tutti/base/repeated_key.h"
 #include "tutti/base/text.h"
 
 namespace tutti::checkpoint {
@@ -39,7 +40,7 @@ Json read_json(FileSystem& files, const std::string& path) {
       --depth;
     }
   }
-  return parse_json(text, path);
+  return parse_unique_json(text, path);
 }
 
 // The model is input of the command: an invalid config.json is a usage error, because a retry does

@@ -248,6 +248,9 @@ TEST(HfFolder, FoldersWithoutAModel) {
                    "'pytorch_model.bin', a pickle"));
   FakeHfModel::put(files, "m/config.json", "{\"a\": ");
   EXPECT_TRUE(says(error_of([&] { HfFolder(files, "m"); }), ErrorKind::usage, "m/config.json"));
+  FakeHfModel::put(files, "m/config.json", R"({"vocab_size": 37, "rope": {}, "vocab_size": 40})");
+  EXPECT_TRUE(says(error_of([&] { HfFolder(files, "m"); }), ErrorKind::usage,
+                   "m/config.json: the key 'vocab_size' is given twice"));
 }
 
 TEST(HfFolder, LinksMustStayInsideExceptForTheHubsCache) {

@@ -7,6 +7,7 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/base/repeated_key.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/store/manifest.h"
 #include "tutti/cli/data/tokenizer.h"
@@ -168,7 +169,7 @@ std::vector<FilePrompt> read_prompts(FileSystem& files, const std::string& path)
       continue;
     }
     if (trim(line).empty()) continue;
-    const Json value = parse_json(line, where);
+    const Json value = parse_unique_json(line, where);
     prompts.push_back({value.is_string() ? value.get<std::string>()
                                          : json_get<std::string>(value, "prompt", where),
                        where});

@@ -7,6 +7,7 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/base/repeated_key.h"
 #include "tutti/base/text.h"
 #include "tutti/data/loader/loader.h"
 #include "tutti/train/tasks/evaluator.h"
@@ -39,7 +40,7 @@ int64_t read_label(const Json& object, const std::string& where, int64_t endings
 
 Question read_question(std::string_view text, const std::string& path, int64_t line) {
   const std::string where = location(path, line);
-  const Json object = parse_json(text, where);
+  const Json object = parse_unique_json(text, where);
   Question question;
   question.line = line;
   question.context = json_get<std::string>(object, "ctx", where);

@@ -123,6 +123,8 @@ TEST(Tasks, BrokenLinesAreNamed) {
       {R"({"ctx": "a", "endings": ["b", "c"]})", "'label' is missing"},
       {R"({"ctx": "a", "endings": ["b", "c"], "label": 2})", "'label' 2"},
       {R"({"ctx": "a", "endings": ["b", "c"], "label": "x"})", "'label' \"x\""},
+      {R"({"ctx": "a", "endings": ["b", "c"], "label": 0, "label": 1})",
+       "key 'label' is given twice"},
   };
   for (const auto& [line, message] : cases) {
     MemoryFileSystem files;
