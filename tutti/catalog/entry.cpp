@@ -101,6 +101,7 @@ const std::vector<std::string>& known_units() {
                                                  "kg_per_kwh",
                                                  "liters_per_kwh",
                                                  "per_day",
+                                                 "per_second",
                                                  "ratio",
                                                  "count"};
   return units;

@@ -1,7 +1,7 @@
 // One file of the catalog, which holds the planner's data about hardware and prices: chips,
 // systems, fabrics, sites, prices. All kinds share one form, so a user adds a system with one file.
 //
-//   kind: chip                       # chip, system, fabric, site, price, node
+//   kind: chip                       # chip, system, fabric, site, price, node, storage
 //   name: H100
 //   aliases: [H100-SXM-80GB]         # other names it is published under
 //   source: {text: "vendor table", date: 2026-09-05}     # of every number below
