@@ -73,6 +73,11 @@ void set_costs(const RunQuestion& at, int64_t nodes, RunForecast& out) {
 void set_checkpoint(const RunQuestion& at, int64_t nodes, RunForecast& out) {
   const spec::ParamTable table = spec::param_table(at.recipe->model, at.recipe->lora);
   out.checkpoint_bytes = 12 * real(table.trainable_count());
+  if (out.storage) {
+    out.checkpoint_seconds = out.storage->save_seconds;
+    out.checkpoint_from = "storage measured on a node: " + out.storage->storage;
+    return;
+  }
   const double stated = at.system->storage_bytes_per_second;
   const double bandwidth = stated > 0 ? stated : kAssumedNodeStorageBytesPerSecond * real(nodes);
   out.checkpoint_seconds = out.checkpoint_bytes / bandwidth;
@@ -134,7 +139,14 @@ RunForecast forecast_run(const RunQuestion& at, PipelineSimulator& simulator) {
   out.tokens = out.steps * real(recipe.batch.global) * real(recipe.batch.sequence);
   out.slow_factor = slow_node_factor(at.slow, nodes);
   out.work_seconds *= out.slow_factor;
+  if (at.storage != nullptr) {
+    out.storage = forecast_storage(*at.storage, recipe, *at.system, out.step.step_seconds);
+    out.work_seconds *= out.storage->feed_factor;
+  }
   out.failures = forecast_failures(at.failures, nodes, out.work_seconds);
+  if (out.storage && out.failures.interval_seconds < out.work_seconds) {
+    out.storage->interval_seconds = out.failures.interval_seconds;
+  }
   out.interruptions = interruption_interval(at.failures, nodes, out.failures.wall_seconds / 86400);
   out.played = play_runs(at, out.failures, nodes, out.work_seconds);
   out.wall_seconds = out.failures.wall_seconds;

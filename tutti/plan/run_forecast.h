@@ -12,6 +12,7 @@
 #include "tutti/plan/bill.h"
 #include "tutti/plan/resilience.h"
 #include "tutti/plan/sensitivity.h"
+#include "tutti/plan/storage_cost.h"
 #include "tutti/plan/target.h"
 
 namespace tutti::plan {
@@ -25,7 +26,8 @@ struct RunQuestion {
   const spec::Profile* profile = nullptr;  // see profile_on (predict.h)
   const catalog::System* system = nullptr;
   const catalog::Site* site = nullptr;
-  const catalog::Price* price = nullptr;  // may be null
+  const catalog::Price* price = nullptr;      // may be null
+  const catalog::Storage* storage = nullptr;  // of every node, measured; may be null
   catalog::PriceKind price_kind = catalog::PriceKind::on_demand;
   const Constants* constants = nullptr;
   Correction correction;  // by measured steps (anchor.h)
@@ -87,7 +89,8 @@ struct RunForecast {
   PowerLimit power;
   double checkpoint_bytes = 0;
   double checkpoint_seconds = 0;
-  std::string checkpoint_from;  // which bandwidth
+  std::string checkpoint_from;             // which bandwidth
+  std::optional<StorageForecast> storage;  // if one was given
   double interval = 0;  // 80% of runs take between exp(-interval) and exp(+interval) of the time
   std::string interval_from;
 };

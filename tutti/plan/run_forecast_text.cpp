@@ -151,6 +151,7 @@ Json to_json(const RunForecast& f, const RunQuestion& at) {
       {"constants", at.constants->name},
       {"gpus", at.recipe->parallel.world()},
       {"system", at.system->name}};
+  if (f.storage) out["storage"] = to_json(*f.storage);
   if (at.played_runs > 0) {
     out["simulated_failures"] = f.played ? to_json(*f.played, f, at) : Json(nullptr);
   }
@@ -192,6 +193,10 @@ std::vector<std::pair<std::string, std::string>> describe(const RunForecast& f,
                             step.tokens_per_second_per_chip, 100 * step.mfu_causal,
                             100 * step.mfu_square, 100 * step.hardware_utilisation)}};
   out.insert(out.end(), run.begin(), run.end());
+  if (f.storage) {
+    const auto storage = describe(*f.storage);
+    out.insert(out.end(), storage.begin(), storage.end());
+  }
   if (f.target) {
     out.emplace_back(
         "target", fmt::format("{} in {:.0f} samples ({}), {:.1f} evaluations of {}",

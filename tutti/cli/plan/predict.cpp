@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "tutti/base/text.h"
 #include "tutti/catalog/benchmarks.h"
 #include "tutti/catalog/catalog.h"
+#include "tutti/catalog/storage.h"
 #include "tutti/cli/plan/assumed_site.h"
 #include "tutti/cli/plan/common.h"
 #include "tutti/cli/plan/options.h"
@@ -32,6 +34,7 @@ struct PredictArguments {
   int64_t gpus = 0;
   std::string benchmark;
   std::string anchor;
+  std::string storage;
   plan::RunQuestion question;
   bool json = false;
 };
@@ -71,6 +74,11 @@ int run_predict(const PredictArguments& arguments) {
   question.price_kind = catalog::price_kind_of(question.price, arguments.price);
   question.constants = &constants;
   question.site_power_watts *= 1e3;
+  std::optional<catalog::Storage> storage;
+  if (!arguments.storage.empty()) {
+    storage = catalog::storage_from(catalog::load_entry(files, arguments.storage));
+    question.storage = &*storage;
+  }
   std::vector<catalog::Benchmark> benchmarks;
   if (!arguments.benchmark.empty()) {
     benchmarks = load_benchmarks(files, folders);
@@ -186,6 +194,10 @@ void add_plan_predict(CLI::App& group, Action& action) {
       ->add_option("--anchor", arguments->anchor,
                    "CSV of steps that you measured with this software (docs/planner.md)")
       ->type_name("FILE");
+  command
+      ->add_option("--storage", arguments->storage,
+                   "Of every node, as `tutti bench storage --catalog FILE` measured it")
+      ->type_name("FILE");
   command->add_option("--site", arguments->site, "Where it runs: PUE, water, grid")
       ->capture_default_str();
   add_price_option(*command, arguments->price);
@@ -197,7 +209,9 @@ void add_plan_predict(CLI::App& group, Action& action) {
       "Example:\n  tutti plan predict gpt2-124m --system azure-nd-h100-v5 --gpus 8 "
       "batch.global=64\n"
       "  tutti plan predict gpt2-124m --system azure-nd-h100-v5 --gpus 8 batch.global=64 "
-      "--simulate-failures 100");
+      "--simulate-failures 100\n"
+      "  tutti plan predict gpt2-124m --system dgx-h100 --gpus 8 batch.global=64 --storage "
+      "scratch.yaml");
   command->callback(
       [arguments, &action] { action = [arguments] { return run_predict(*arguments); }; });
 }
