@@ -1,5 +1,6 @@
 """A run whose corpus and checkpoints are in a bucket (moto's server): prepared there, trained, killed,
-resumed, verified, evaluated; its losses are those of the same run on a disk, to the bit."""
+resumed, verified, evaluated; its losses are those of the same run on a disk, to the bit. Then the bucket is
+measured, and left as it was."""
 
 import glob
 import json
@@ -78,6 +79,26 @@ def other_tokenizer_is_refused(folder, recipe, settings, bucket, keys):
                         f"data.train={corpus}", settings[1], "--force-resume", code=2)
         assert said in refused.stderr, refused.stderr
         assert home() == before, "the run in the bucket was changed"
+
+
+def measure(folder, keys):
+    before = keys("")
+    command = ["bench", "storage", "s3://lab/bench", "--size", "16MiB", "--readers", "2", "--repeats", "1",
+               "--model", "gpt2-124m"]
+    bench = json.loads(tutti(*command, "--seconds", "2", "--json").stdout)
+    assert bench["kind"] == "store" and bench["round_trip_seconds"] > 0, bench
+    for name, figure in bench["figures"].items():
+        assert figure["value"] > 0 and figure["ceiling"] > 0, (name, figure)
+    assert keys("") == before, keys("")
+    # Interrupted in the middle of it.
+    log = os.path.join(folder, "bench.log")
+    with open(log, "w") as file:
+        process = subprocess.Popen([TUTTI, *command, "--seconds", "600"], stdout=file, stderr=file)
+    wait_for(lambda: keys("bench/"), process, log)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 128 + signal.SIGINT, open(log).read()
+    SAID.append(open(log).read())
+    assert keys("") == before, keys("")
 
 
 def main():
@@ -170,6 +191,7 @@ def main():
             refused = tutti(*words, code=2)
             assert "in an object store" in refused.stderr and "local" in refused.stderr, refused.stderr
         assert keys("") == before, "something was uploaded"
+        measure(folder, keys)
     server.stop()
     assert not any(SECRET in text for text in SAID), "a secret was written"
     print(f"{len(found)} steps with a kill at {resumed_from}: losses equal")

@@ -303,6 +303,7 @@ void add_bench(CLI::App& app, Action& action) {
   add_bench_scaling(*group, action);
   add_bench_endpoint(*group, action);
   add_bench_inference(*group, action);
+  add_bench_storage(*group, action);
 }
 
 }  // namespace tutti::cli

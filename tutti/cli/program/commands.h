@@ -57,5 +57,6 @@ void add_bench_scaling(CLI::App& bench, Action& action);
 void add_bench_inference(CLI::App& bench, Action& action);
 void add_bench_all(CLI::App& bench, Action& action);
 void add_bench_endpoint(CLI::App& bench, Action& action);
+void add_bench_storage(CLI::App& bench, Action& action);
 
 }  // namespace tutti::cli

@@ -15,7 +15,7 @@ struct StoreArgument {
   const char* argument;  // "--out", or "RUN" of one without a name
 };
 
-inline constexpr std::array<StoreArgument, 14> kStoreArguments = {{
+inline constexpr std::array<StoreArgument, 15> kStoreArguments = {{
     {"data prepare", "--out"},
     {"data prepare", "--tokenizer"},
     {"data inspect", "PREFIX"},
@@ -30,6 +30,7 @@ inline constexpr std::array<StoreArgument, 14> kStoreArguments = {{
     {"checkpoint export-adapter", "RUN"},
     {"checkpoint lineage", "RUN"},
     {"checkpoint approve", "RUN"},
+    {"bench storage", "PATH"},
 }};
 
 // Of a command line that `program` has parsed. Throws usage naming command, argument, value and
