@@ -156,6 +156,23 @@ def keys_are_guarded(plane, ada):
     assert "is not a guarded key" in error, error
 
 
+def starts_that_would_fail_are_named(plane):
+    """With the words of the start: a dry run is an error, a submission a warning."""
+    for setting, words in (("checkpoint.initialize_from=/nowhere", "holds no valid checkpoint"),
+                           ("checkpoint.initialize_from=all-public model.ffn=32", "tensor"),
+                           ("checkpoint.key_file=/nope", "checkpoint.key_file: '/nope' is not there"),
+                           ("model.vocabulary=100", "set model.vocabulary=257")):
+        code = 1 if "key" in setting else 2
+        error = plane.call("submit", "recipe.yaml", "--dry-run", *setting.split(), code=code)["error"]["message"]
+        assert words in error, (setting, error)
+        train = subprocess.run([TUTTI, "train", "recipe.yaml", *setting.split(), "--dry-run", "--run", "none"],
+                                    cwd=plane.folder, env=plane.environment, capture_output=True, text=True, check=False)
+        assert train.returncode == code and words in train.stderr, train
+    printed = plane.call("submit", "recipe.yaml", "--yes", "--no-start", "checkpoint.initialize_from=/nowhere")
+    assert any("holds no valid checkpoint" in warning for warning in printed["warnings"]), printed
+    plane.call("cancel", str(printed["job"]))
+
+
 def missing_data_are_named(plane):
     why = refused(plane, "data.train=nowhere", kind="not_found")
     assert "data.train: no corpus 'nowhere'" in why and "tutti data prepare" in why, why
@@ -235,6 +252,7 @@ def main():
         data_without_a_class(plane)
         classes_survive_merging(plane)
         missing_data_are_named(plane)
+        starts_that_would_fail_are_named(plane)
         plane.call("admin", "project", "vision")
         ada = plane.as_user("ada", "submitter", "vision")
         keys_are_guarded(plane, ada)

@@ -18,6 +18,7 @@
 #include "tutti/cli/control/template.h"
 #include "tutti/cli/data/label.h"
 #include "tutti/cli/program/common.h"
+#include "tutti/cli/train/start_check.h"
 #include "tutti/cli/train/trusted_recipe.h"
 #include "tutti/control/audit/digest.h"
 #include "tutti/control/jobs/guarded_keys.h"
@@ -199,6 +200,16 @@ control::JobRequest request_of(const SubmitArguments& arguments, const StoredRec
   return request;
 }
 
+// What the start of the job would refuse; null: nothing.
+std::optional<Error> start_problem(const StoredRecipe& stored, const control::JobRequest& request) {
+  try {
+    check_start(object::file_system(), stored.recipe, request.run_folder);
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
 bool confirmed() {
   if (::isatty(STDIN_FILENO) == 0) {
     fail(ErrorKind::usage,
@@ -270,6 +281,9 @@ int run_submit(const SubmitArguments& arguments) {
   request.forecast =
       forecast_job(session, stored.yaml, request, arguments.system, arguments.catalog);
   control::Submission submission = control::submit(session.caller(), request, true);
+  // Only now: what the caller may not have is refused before its files are spoken of.
+  const auto problem = submission.duplicate ? std::nullopt : start_problem(stored, request);
+  if (problem && arguments.dry_run) throw Error(*problem);
   const control::Forecast& forecast = request.forecast;
   print_message(format_pairs(
       {{"job", fmt::format("{} of {} in project {}", request.name, session.caller().user,
@@ -281,6 +295,10 @@ int run_submit(const SubmitArguments& arguments) {
        {"run folder", request.run_folder}}));
   // It may be made while the job waits.
   if (missing) submission.warnings.push_back(*missing + "; without it the job will fail");
+  if (problem) {
+    submission.warnings.push_back(
+        fmt::format("{}; as things are the job will fail", problem->what()));
+  }
   const std::vector<std::string> warnings = submission.warnings;
   for (const std::string& warning : warnings) {
     print_message(fmt::format("warning: {}\n", warning));

@@ -83,16 +83,16 @@ void check_initial_tokenizer(FileSystem& files, const spec::Recipe& recipe,
        recipe.checkpoint.initialize_from, theirs, path, theirs);
 }
 
-}  // namespace
-
-void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::string& run_folder) {
+// The tokenizer of the corpus, where the run does not have it yet; null: it has, or there is none.
+std::unique_ptr<data::Tokenizer> new_tokenizer(FileSystem& files, const spec::Recipe& recipe,
+                                               const std::string& run_folder) {
   check_same_tokenizers(files, recipe);
   const std::string source = corpus_path(recipe);
-  if (source.empty() || !files.exists(source)) return;
-  const auto tokenizer = data::load_tokenizer_file(files, source);
+  if (source.empty() || !files.exists(source)) return nullptr;
+  auto tokenizer = data::load_tokenizer_file(files, source);
   check_vocabulary(*tokenizer, recipe, source);
   const std::string kept = train::tokenizer_path(run_folder);
-  if (files.exists(kept) && have_same_meaning(files, kept, *tokenizer)) return;
+  if (files.exists(kept) && have_same_meaning(files, kept, *tokenizer)) return nullptr;
   // On another machine only the home of its checkpoints has what the run has learned with.
   const std::string home = train::home_of(recipe, run_folder);
   for (const auto& [folder, checkpoints] :
@@ -109,8 +109,20 @@ void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::st
          source, before);
   }
   check_initial_tokenizer(files, recipe, *tokenizer, source);
+  return tokenizer;
+}
+
+}  // namespace
+
+void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::string& run_folder) {
+  const auto tokenizer = new_tokenizer(files, recipe, run_folder);
+  if (tokenizer == nullptr) return;
   files.create_directories(run_folder);
-  data::store_tokenizer(files, *tokenizer, kept);
+  data::store_tokenizer(files, *tokenizer, train::tokenizer_path(run_folder));
+}
+
+void check_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::string& run_folder) {
+  new_tokenizer(files, recipe, run_folder);
 }
 
 std::string run_folder_of(const train::LoadedRun& run) {

@@ -17,6 +17,9 @@ namespace tutti::cli {
 // checkpoints whose ids have another meaning.
 void keep_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::string& run_folder);
 
+// What keep_tokenizer would throw.
+void check_tokenizer(FileSystem& files, const spec::Recipe& recipe, const std::string& run_folder);
+
 // The run folder whose checkpoint was loaded.
 std::string run_folder_of(const train::LoadedRun& run);
 

@@ -13,6 +13,7 @@
 #include "tutti/base/units.h"
 #include "tutti/cli/mlperf/common.h"
 #include "tutti/cli/program/common.h"
+#include "tutti/cli/train/start_check.h"
 #include "tutti/launch/prepared_data.h"
 #include "tutti/mlperf/check_log.h"
 #include "tutti/optim/learning_rate.h"
@@ -186,10 +187,11 @@ Json to_json(const spec::Recipe& recipe, const spec::Run& run) {
           {"learning_rates", rates}};
 }
 
-// How a start would end for its corpora; null: it would not.
-std::optional<Error> find_data_problem(FileSystem& files, const spec::Recipe& recipe) {
+// The error that a check ends with; null: it finds nothing.
+template <typename Check>
+std::optional<Error> problem_of(const Check& check) {
   try {
-    launch::check_corpora(files, recipe);
+    check();
     return std::nullopt;
   } catch (const Error& error) {
     return error;
@@ -198,12 +200,15 @@ std::optional<Error> find_data_problem(FileSystem& files, const spec::Recipe& re
 
 }  // namespace
 
-int dry_run(FileSystem& files, const spec::Recipe& recipe, bool json) {
+int dry_run(FileSystem& files, const spec::Recipe& recipe, const std::string& run_folder,
+            bool json) {
   const spec::Run run = spec::describe(recipe);
   Json result = to_json(recipe, run);
   if (!json) print_description(recipe, run);
-  const std::optional<Error> data_problem = find_data_problem(files, recipe);
+  const auto data_problem = problem_of([&] { launch::check_corpora(files, recipe); });
   if (data_problem) result["data_problem"] = data_problem->what();
+  const auto start_problem = problem_of([&] { check_start(files, recipe, run_folder); });
+  if (start_problem) result["start_problem"] = start_problem->what();
   bool compliant = true;
   if (recipe.mlperf.enabled()) {
     const LogPreview preview = preview_log(recipe);
@@ -227,10 +232,12 @@ int dry_run(FileSystem& files, const spec::Recipe& recipe, bool json) {
     }
   }
   if (json) print_json(result);
-  if (data_problem) {
+  // The rules of a benchmark are checked also where neither its data nor its first checkpoint are.
+  for (const auto& problem : {data_problem, start_problem}) {
+    if (!problem) continue;
     print_message(fmt::format("tutti: {}: {}\n", recipe.mlperf.enabled() ? "warning" : "error",
-                              data_problem->what()));
-    if (!recipe.mlperf.enabled()) return exit_code(data_problem->kind());
+                              problem->what()));
+    if (!recipe.mlperf.enabled()) return exit_code(problem->kind());
   }
   return compliant ? exit_ok : exit_failed;
 }

@@ -262,7 +262,7 @@ int run_train(const launch::TrainArguments& arguments) {
     const launch::TrainPlan plan =
         launch::make_train_plan(files, arguments, arguments.processes, "--nproc");
     if (arguments.verbose) print_message(spec::to_yaml(plan.recipe));
-    return dry_run(files, plan.recipe, arguments.json);
+    return dry_run(files, plan.recipe, plan.run_folder, arguments.json);
   }
   const bool over_nodes = arguments.ranks_per_node > 0;
   if ((arguments.processes > 1 || over_nodes) && comm::read_launch_environment().size == 1) {

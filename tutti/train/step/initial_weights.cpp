@@ -85,6 +85,25 @@ void check_model(const checkpoint::Reader& reader, const spec::ModelConfig& mode
   }
 }
 
+bool is_loaded(const spec::PlacedParam& placed, const spec::Recipe& recipe) {
+  return !recipe.lora.enabled() || !placed.param.trainable;
+}
+
+// Of the recipe, whose model the checkpoint holds.
+spec::ParamLayout fitting_layout(const checkpoint::Reader& reader, const spec::Recipe& recipe) {
+  if (reader.manifest().state.base) {
+    fail(ErrorKind::usage,
+         "{}: '{}' holds adapters only, not the model below them; merge the two first: 'tutti "
+         "checkpoint merge RUN --out FOLDER'",
+         kKey, reader.path());
+  }
+  spec::ParamLayout layout = spec::param_layout(spec::param_table(recipe.model, recipe.lora));
+  check_shapes(reader, layout,
+               [&](const spec::PlacedParam& placed) { return is_loaded(placed, recipe); });
+  check_model(reader, recipe.model);
+  return layout;
+}
+
 // Of the run that the checkpoint lies in, where it lies in one.
 void check_recipe_beside(FileSystem& files, const std::string& checkpoint, const char* key) {
   const std::string run = parent_path(parent_path(checkpoint));
@@ -123,26 +142,20 @@ std::string find_weights(FileSystem& files, const std::string& folder, const cha
 void load_weights(FileSystem& files, const std::string& path, const spec::Recipe& recipe,
                   const ParameterSink& sink) {
   checkpoint::Reader reader(files, path);
-  if (reader.manifest().state.base) {
-    fail(ErrorKind::usage,
-         "{}: '{}' holds adapters only, not the model below them; merge the two first: 'tutti "
-         "checkpoint merge RUN --out FOLDER'",
-         kKey, path);
-  }
-  const spec::ParamLayout layout = spec::param_layout(spec::param_table(recipe.model, recipe.lora));
-  const auto loaded = [&](const spec::PlacedParam& placed) {
-    return !recipe.lora.enabled() || !placed.param.trainable;
-  };
-  check_shapes(reader, layout, loaded);
-  check_model(reader, recipe.model);
+  const spec::ParamLayout layout = fitting_layout(reader, recipe);
   std::vector<float> values;
   for (const spec::PlacedParam& placed : layout.params) {
-    if (!loaded(placed)) continue;
+    if (!is_loaded(placed, recipe)) continue;
     values.resize(static_cast<size_t>(placed.param.count()));
     reader.load(stored_name(placed), DType::f32, placed.param.shape, values.data());
     sink(placed, values);
     reader.release(stored_name(placed));
   }
+}
+
+void check_weights(FileSystem& files, const std::string& path, const spec::Recipe& recipe) {
+  const checkpoint::Reader reader(files, path);
+  fitting_layout(reader, recipe);
 }
 
 checkpoint::Base base_of(FileSystem& files, const std::string& path) {

@@ -33,6 +33,9 @@ using ParameterSink = std::function<void(const spec::PlacedParam&, const std::ve
 void load_weights(FileSystem& files, const std::string& checkpoint, const spec::Recipe& recipe,
                   const ParameterSink& sink);
 
+// What load_weights would throw, without reading a parameter.
+void check_weights(FileSystem& files, const std::string& checkpoint, const spec::Recipe& recipe);
+
 // How a checkpoint of adapters refers to the checkpoint below it.
 checkpoint::Base base_of(FileSystem& files, const std::string& checkpoint);
 

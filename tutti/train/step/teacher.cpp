@@ -117,4 +117,11 @@ LoadedTeacher load_teacher(FileSystem& files, const spec::Recipe& recipe,
   return teacher;
 }
 
+void check_teacher(FileSystem& files, const spec::Recipe& recipe) {
+  const LoadedRun run =
+      of_teacher([&] { return find_run(files, without_slash(recipe.distill.teacher), false); });
+  check_model(recipe, run.recipe.model);
+  check_tokenizer(files, recipe, run);
+}
+
 }  // namespace tutti::train

@@ -30,4 +30,7 @@ struct LoadedTeacher {
 LoadedTeacher load_teacher(FileSystem& files, const spec::Recipe& recipe,
                            const std::optional<checkpoint::Teacher>& recorded);
 
+// What load_teacher would throw at the start of a new run, without reading a parameter.
+void check_teacher(FileSystem& files, const spec::Recipe& recipe);
+
 }  // namespace tutti::train
