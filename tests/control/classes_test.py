@@ -1,6 +1,7 @@
 """Data class and keys of a job: decided by the files that it reads, not by its recipe; who may set which
 key; accounts that demand tokens; nodes that a check found unhealthy; and what is said after a failure."""
 
+import datetime
 import json
 import os
 import shutil
@@ -200,6 +201,20 @@ def failures_are_shown(plane, controller):
     assert [job["job"] for job in listed["jobs"]] == [done] and listed["total"] > 1, listed
     second, = plane.call("queue", "--all", "--most", "1", "--skip", "1")["jobs"]
     assert second["job"] < done
+
+    # What waits starts when what runs ends, by the same figures.
+    runs = plane.submit("train.steps=1000000", "--run", "long")
+    end = time.monotonic() + 120
+    while (plane.show(runs)["progress"] or {}).get("step", 0) < 200:
+        assert time.monotonic() < end, plane.show(runs)
+        time.sleep(0.2)
+    waits = plane.submit("train.steps=3", "--run", "behind")
+    shown, expected = (datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ") for text in (
+        plane.show(runs)["progress"]["end"], plane.call("why", str(waits))["expected_start"]))
+    left = (shown - datetime.datetime.utcnow()).total_seconds()
+    assert abs((expected - shown).total_seconds()) < max(60, left / 2), (shown, expected)
+    plane.call("cancel", str(runs))
+    plane.wait_for(waits, ["COMPLETED"])
 
     # A check that failed takes the only node out of use.
     node = os.uname().nodename

@@ -14,8 +14,10 @@
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/cli/control/common.h"
+#include "tutti/cli/control/run_end.h"
 #include "tutti/cli/program/common.h"
 #include "tutti/control/controller/controller.h"
+#include "tutti/control/jobs/job_table.h"
 #include "tutti/control/jobs/requests.h"
 #include "tutti/control/ledger/ledger.h"
 #include "tutti/control/ledger/statement.h"
@@ -83,6 +85,25 @@ std::vector<std::string> unused_nodes(const std::vector<control::Node>& nodes) {
   return out;
 }
 
+// Of the jobs that run, as `show` says it of each. What their runs record is better than a forecast
+// of before they began.
+std::map<int64_t, int64_t> ends_of_runs(control::Database& database,
+                                        const control::Snapshot& snapshot) {
+  constexpr size_t kMostRuns = 100;  // that are read
+  std::map<int64_t, int64_t> ends;
+  const double now = static_cast<double>(snapshot.now_ms) / 1000;
+  size_t read = 0;
+  for (const Job& job : snapshot.jobs) {
+    if (!control::owns_nodes(job.state)) continue;
+    if (read++ == kMostRuns) break;
+    const auto whole = control::find_job(database, job.id);  // a snapshot has no requests
+    if (!whole || whole->request.run_folder.empty()) continue;
+    const auto end = run_end_seconds(posix_file_system(), whole->request.run_folder, now);
+    if (end) ends[job.id] = static_cast<int64_t>(*end * 1000);
+  }
+  return ends;
+}
+
 int run_why(const JobArguments& arguments) {
   ControlSession session(arguments.control);
   const control::Caller caller = session.caller();
@@ -108,6 +129,7 @@ int run_why(const JobArguments& arguments) {
   if (waiting != plan.waits.end()) wait = *waiting;
   const Ahead ahead = ahead_of(caller, plan, wait);
   const std::vector<std::string> unused = unused_nodes(snapshot.nodes);
+  snapshot.ends_ms = ends_of_runs(session.database(), snapshot);
   const auto start = control::expected_start_ms(std::move(snapshot), plan, job.id);
   const bool runs = controller_runs(session.folder());
   const auto shown =

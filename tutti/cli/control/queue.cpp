@@ -15,6 +15,7 @@
 #include "tutti/base/units.h"
 #include "tutti/cli/control/common.h"
 #include "tutti/cli/control/job_copies.h"
+#include "tutti/cli/control/run_end.h"
 #include "tutti/cli/program/common.h"
 #include "tutti/control/controller/controller.h"
 #include "tutti/control/jobs/job_table.h"
@@ -120,10 +121,9 @@ std::optional<RunSoFar> run_so_far(const control::Caller& caller, const Job& job
   try {
     const double now = wall_seconds();
     RunSoFar run{report::summarize(report::read_run(files, folder), now), std::nullopt};
-    const int64_t left = run.summary.planned_steps - run.summary.steps;
-    if (control::owns_nodes(job.state) && left > 0 && run.summary.steps > 0) {
-      run.end_wall_seconds = now + static_cast<double>(left) * run.summary.train_seconds /
-                                       static_cast<double>(run.summary.steps);
+    const bool goes_on = run.summary.steps < run.summary.planned_steps;
+    if (control::owns_nodes(job.state) && goes_on) {
+      run.end_wall_seconds = run_end_seconds(files, folder, now);
     } else if (job.ended_ms != 0) {
       run.end_wall_seconds = static_cast<double>(job.ended_ms) / 1000;
     }

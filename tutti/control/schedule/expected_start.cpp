@@ -100,6 +100,9 @@ class Playing {
   }
 
   int64_t end_ms(const Job& job) const {
+    if (const auto recorded = snapshot_.ends_ms.find(job.id); recorded != snapshot_.ends_ms.end()) {
+      return std::max(recorded->second, begin_ms_ + 1'000);
+    }
     const int64_t start = job.started_ms == 0 ? snapshot_.now_ms : job.started_ms;
     return std::max(start + likely_milliseconds(job), snapshot_.now_ms + 60'000);
   }

@@ -33,6 +33,9 @@ struct Snapshot {
   std::vector<Node> nodes;
   std::map<std::string, ProjectState> projects;
   SitePolicy policy;
+  // When running jobs end, as far as their runs show it; of others their forecasts count. Only
+  // expected_start_ms asks.
+  std::map<int64_t, int64_t> ends_ms = {};
 };
 
 struct Start {
@@ -61,8 +64,9 @@ Schedule schedule(const Snapshot& snapshot);
 // Those that are PENDING, the next first. They point into `jobs`.
 std::vector<const Job*> line_of(const std::vector<Job>& jobs, int64_t now_ms);
 
-// When the job should start if everything goes as expected: the same schedule played on, with jobs
-// that take as long as their forecasts say. Of a long line the next kLookAhead jobs are played, and
+// When the job should start if everything goes as expected: the same schedule played on, with
+// running jobs that end as Snapshot::ends_ms says, and all others taking as long as their forecasts
+// say. Of a long line the next kLookAhead jobs are played, and
 // where that does not reach the job in kMostVisits looks at jobs, the rest of the line is taken to
 // move as fast as its beginning. Absent: not before something changes that time alone does not (a
 // hold, a quota, a budget).

@@ -214,6 +214,19 @@ TEST(ExpectedStart, PrefersForecastsToTimeLimits) {
   EXPECT_EQ(expected_start_ms(line.snapshot, 2), kNoon + 300'000);
 }
 
+// A run shows better than a forecast when it ends.
+TEST(ExpectedStart, FollowsWhatRunsRecord) {
+  Line line(1);
+  line.add_running({"n1"}, 4, 86'400).request.forecast.milliseconds = 600'000;
+  line.add(1, 4, 300);
+  line.snapshot.ends_ms[1] = kNoon + 45'000;
+  EXPECT_EQ(expected_start_ms(line.snapshot, 2), kNoon + 45'000);
+  line.snapshot.ends_ms[1] = kNoon + 7'200'000;
+  EXPECT_EQ(expected_start_ms(line.snapshot, 2), kNoon + 7'200'000);
+  line.snapshot.ends_ms[1] = kNoon - 1;  // it is saving
+  EXPECT_EQ(expected_start_ms(line.snapshot, 2), kNoon + 1'000);
+}
+
 // A line of thousands is not played to its end; it holds no list of others for each of its jobs.
 TEST(ExpectedStart, OfALongLineIsExtrapolated) {
   Line line(1);
