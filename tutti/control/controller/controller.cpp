@@ -7,6 +7,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/control/audit/audit.h"
+#include "tutti/control/controller/node_health.h"
 #include "tutti/control/jobs/job_table.h"
 #include "tutti/control/jobs/relabel.h"
 #include "tutti/control/launches/adopted_launch.h"
@@ -26,6 +27,18 @@ Reason cause_of(const End& end) {
   if (end.out_of_memory) return Reason::out_of_memory;
   if (end.exit_code) return Reason::exit_code;
   return end.started ? Reason::node_lost : Reason::launch_failed;
+}
+
+// Whether a job would start once checks that failed pass again: then the controller has to continue
+// reading their reports.
+bool waits_for_checks(Snapshot snapshot) {
+  bool any = false;
+  for (Node& node : snapshot.nodes) {
+    if (!is_out_by_check(node)) continue;
+    node.up = true;
+    any = true;
+  }
+  return any && !schedule(snapshot).starts.empty();
 }
 
 }  // namespace
@@ -59,6 +72,9 @@ TickResult Controller::tick(int64_t now_ms) {
     database_.run("UPDATE jobs SET reason = ? WHERE id = ? AND state = ?",
                   static_cast<int>(wait.reason), wait.job, static_cast<int>(JobState::pending));
   }
+  if (plan.starts.empty() && result_.startable == 0 && waits_for_checks(snapshot)) {
+    ++result_.startable;
+  }
   Query states = database_.query("SELECT state FROM jobs WHERE " JOB_IS_LIVE);
   while (states.next()) {
     const auto state = static_cast<JobState>(states.integer(0));
@@ -74,7 +90,8 @@ bool is_idle(Database& database, int64_t now_ms) {
          std::none_of(plan.waits.begin(), plan.waits.end(),
                       [](const Wait& wait) { return wait.reason == Reason::begin_time; }) &&
          std::none_of(snapshot.jobs.begin(), snapshot.jobs.end(),
-                      [](const Job& job) { return owns_nodes(job.state); });
+                      [](const Job& job) { return owns_nodes(job.state); }) &&
+         !waits_for_checks(snapshot);
 }
 
 LaunchOrder Controller::order_of(const Job& job, int64_t now_ms) {

@@ -26,7 +26,8 @@ namespace tutti::control {
 struct TickResult {
   int64_t waiting = 0;
   int64_t active = 0;
-  int64_t startable = 0;  // of those that wait, without anything but time having to change
+  int64_t startable = 0;  // of those that wait, without anything but time, or checks of
+                          // nodes, having to change
   int64_t changes = 0;    // transitions
 };
 
@@ -71,7 +72,8 @@ class Controller {
   TickResult result_;
 };
 
-// Whether no job is active or could start without anything but time having to change.
+// Whether no job is active or could start without anything but time, or the checks of nodes that
+// are out of use, having to change.
 bool is_idle(Database& database, int64_t now_ms);
 
 // What the scheduler looks at, as the database has it now.

@@ -28,9 +28,7 @@ Node followed(Node node, const std::vector<NodeReport>& reports) {
                                    [&](const NodeReport& each) { return each.node == node.name; });
   const bool is_there = report != reports.end();
   if (is_there && !report->problem.empty()) return node;
-  // An operator who resumes it takes the reason away.
-  const bool was_taken_out =
-      !node.up && (node.reason.empty() || starts_with(node.reason, kUnhealthy));
+  const bool was_taken_out = is_out_by_check(node);
   if (is_there && !report->healthy) {
     if (node.up || was_taken_out) node.reason = what_failed(*report);
     node.up = false;
@@ -42,6 +40,12 @@ Node followed(Node node, const std::vector<NodeReport>& reports) {
 }
 
 }  // namespace
+
+bool is_out_by_check(const Node& node) {
+  // An operator who resumes it takes the reason away.
+  const bool has_own_reason = !node.reason.empty() && !starts_with(node.reason, kUnhealthy);
+  return !node.up && !node.drained && !has_own_reason;
+}
 
 int64_t follow_health(Database& database, const std::vector<NodeReport>& reports, int64_t now_ms) {
   std::vector<Node> changed;

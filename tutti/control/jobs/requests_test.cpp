@@ -10,7 +10,9 @@
 #include "tutti/base/text.h"
 #include "tutti/control/audit/audit.h"
 #include "tutti/control/controller/controller.h"
+#include "tutti/control/controller/node_health.h"
 #include "tutti/control/jobs/job_table.h"
+#include "tutti/control/ledger/account_table.h"
 #include "tutti/control/ledger/ledger.h"
 #include "tutti/control/testing/test_support.h"
 
@@ -238,6 +240,31 @@ TEST(Steer, IsIdleWhenNothingCanStart) {
   set_held(plane.as("ada"), id, false);
   EXPECT_FALSE(is_idle(plane.database, kNoon));
   cancel(plane.as("ada"), id);
+  EXPECT_TRUE(is_idle(plane.database, kNoon));
+}
+
+// A node that its check took out of use comes back by itself, while a controller runs.
+TEST(Steer, IsNotIdleWhileAJobWaitsForAFailedCheck) {
+  SmallControlPlane plane;
+  submit(plane.as("ada"), SmallControlPlane::request(), false);
+  NodeReport sick;
+  sick.healthy = false;
+  sick.failures = {{"memory", "slow"}};
+  std::vector<NodeReport> reports;
+  for (const Node& node : all_nodes(plane.database)) {
+    reports.push_back(sick);
+    reports.back().node = node.name;
+  }
+  ASSERT_EQ(follow_health(plane.database, reports, kNoon), static_cast<int64_t>(reports.size()));
+  EXPECT_FALSE(is_idle(plane.database, kNoon));
+  set_held(plane.as("ada"), 1, true);
+  EXPECT_TRUE(is_idle(plane.database, kNoon));  // no node would do
+  set_held(plane.as("ada"), 1, false);
+  // What an operator took out of use is for him to put back.
+  for (Node node : all_nodes(plane.database)) {
+    node.drained = true;
+    write_node(plane.database, node);
+  }
   EXPECT_TRUE(is_idle(plane.database, kNoon));
 }
 
