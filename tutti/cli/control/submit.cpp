@@ -15,6 +15,7 @@
 #include "tutti/base/units.h"
 #include "tutti/cli/control/common.h"
 #include "tutti/cli/control/job_copies.h"
+#include "tutti/cli/control/named_presets.h"
 #include "tutti/cli/control/template.h"
 #include "tutti/cli/data/label.h"
 #include "tutti/cli/program/common.h"
@@ -81,13 +82,14 @@ struct StoredRecipe {
   std::string path;
   std::string trusted_yaml;  // what its keys are without the submitter's word: an installed recipe
 };
-StoredRecipe resolve_recipe(const SubmitArguments& arguments,
-                            const control::ControlFolder& folder) {
+StoredRecipe resolve_recipe(const SubmitArguments& arguments, const control::ControlFolder& folder,
+                            bool from_network) {
   FileSystem& files = posix_file_system();
   const std::string path = launch::find_recipe(files, arguments.recipe);
+  const std::string text = read_file(files, path);
+  if (from_network) require_named_presets(text, path, arguments.overrides);
   StoredRecipe stored;
-  stored.recipe = spec::parse_recipe(read_file(files, path), path, arguments.overrides,
-                                     launch::models_folder(files));
+  stored.recipe = spec::parse_recipe(text, path, arguments.overrides, launch::models_folder(files));
   train::resolve_teacher(object::file_system(), stored.recipe);
   launch::locate_source(files, stored.recipe, path);  // the job's recipe lies elsewhere
   spec::check_executable(stored.recipe, stored.recipe.parallel.world());
@@ -273,7 +275,8 @@ int print_template(const SubmitArguments& arguments) {
 int run_submit(const SubmitArguments& arguments) {
   if (!arguments.as.empty()) return print_template(arguments);
   ControlSession session(arguments.control);
-  StoredRecipe stored = resolve_recipe(arguments, session.folder());
+  StoredRecipe stored =
+      resolve_recipe(arguments, session.folder(), !session.caller().client.empty());
   if (!arguments.key.empty()) find_stored_before(session.caller(), arguments.key, stored);
   const auto missing = missing_data(object::file_system(), stored.recipe);
   if (missing && arguments.dry_run) fail(ErrorKind::not_found, "{}", *missing);
