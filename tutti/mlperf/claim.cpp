@@ -9,6 +9,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/catalog/chip_names.h"
 #include "tutti/catalog/yaml_list.h"
 #include "tutti/mlperf/reference.h"
 #include "tutti/mlperf/statistics.h"
@@ -56,28 +57,8 @@ std::pair<double, std::string> dense_peak(const catalog::Chip& chip) {
   return best;
 }
 
-// Its peak is that of a module; cards of it are slower.
-bool has_sxm_form(const catalog::Chip& chip) {
-  const auto& aliases = chip.entry.aliases;
-  return std::any_of(aliases.begin(), aliases.end(), [](const std::string& alias) {
-    return catalog::plain_name(alias).find("sxm") != std::string::npos;
-  });
-}
-
-// Whether a plain product name says that it is a card for PCIe, or of an NVL pair; "nvl72" is a
-// rack.
-bool names_card(std::string_view plain) {
-  if (plain.find("pcie") != std::string_view::npos) return true;
-  const size_t nvl = plain.find("nvl");
-  if (nvl == std::string_view::npos) return false;
-  const std::string_view behind = plain.substr(nvl + 3);
-  if (starts_with(behind, "ink")) return false;
-  return starts_with(behind, "94gb") || starts_with(behind, "141gb") || behind.empty() ||
-         behind.front() < '0' || behind.front() > '9';
-}
-
 const catalog::Chip& chip_of(const catalog::Catalog& catalog, const std::string& name) {
-  if (const catalog::Chip* chip = find_chip(catalog, name)) return *chip;
+  if (const catalog::Chip* chip = catalog::find_chip(catalog, name)) return *chip;
   return catalog.chip(name);  // throws, naming those that are known
 }
 
@@ -97,7 +78,7 @@ void add_rates(const ClaimBasis& basis, const catalog::Benchmark& benchmark,
     if (result.benchmark != benchmark.name) continue;
     NearRow row{result, tflops(benchmark.flops_per_sample, result.samples_to_target,
                                result.accelerators, result.raw_minutes)};
-    if (find_chip(basis.catalog, result.accelerator) == &chip) {
+    if (catalog::find_chip(basis.catalog, result.accelerator) == &chip) {
       raise(out.best_tflops, row.tflops_per_accelerator);
       if (result.accelerators >= out.accelerators) {
         raise(out.best_tflops_at_size, row.tflops_per_accelerator);
@@ -112,7 +93,7 @@ void find_published(const ClaimBasis& basis, const catalog::Chip& chip, double r
                     ClaimAssessment& out) {
   const double most = std::max(out.minutes * 1.0005, out.minutes + rounding_minutes);
   const auto found = std::find_if(out.nearest.begin(), out.nearest.end(), [&](const NearRow& row) {
-    return find_chip(basis.catalog, row.result.accelerator) == &chip &&
+    return catalog::find_chip(basis.catalog, row.result.accelerator) == &chip &&
            row.result.accelerators <= out.accelerators && row.result.minutes <= most;
   });
   if (found != out.nearest.end()) out.published_by = *found;
@@ -222,27 +203,6 @@ const char* verdict_name(Verdict verdict) {
     case Verdict::impossible: return "impossible";
   }
   return "";
-}
-
-const catalog::Chip* find_chip(const catalog::Catalog& catalog, const std::string& product) {
-  const std::string plain = catalog::plain_name(product);
-  const catalog::Chip* best = nullptr;
-  size_t longest = 0;
-  const auto consider = [&](const catalog::Chip& chip, const std::string& name) {
-    const std::string own = catalog::plain_name(name);
-    if (own.size() > longest && plain.find(own) != std::string::npos) {
-      best = &chip;
-      longest = own.size();
-    }
-  };
-  for (const catalog::Chip& chip : catalog.chips) {
-    consider(chip, chip.name);
-    for (const std::string& alias : chip.entry.aliases) consider(chip, alias);
-  }
-  // The same chip on a card: it has a name of its own, or nothing is known of it.
-  const bool other_form = best != nullptr && has_sxm_form(*best) && names_card(plain) &&
-                          !names_card(catalog::plain_name(best->name));
-  return other_form ? nullptr : best;
 }
 
 namespace {

@@ -94,9 +94,4 @@ ClaimAssessment assess_claim(const Claim& claim, const ClaimBasis& basis);
 
 Json to_json(const ClaimAssessment& assessment);
 
-// The chip of a product name ("NVIDIA H100-SXM5-80GB"), the longest name that it holds; nullptr
-// when it is none of the catalog's, or another card of one of them, such as a PCIe or NVL form that
-// the catalog does not have: its peak is another.
-const catalog::Chip* find_chip(const catalog::Catalog& catalog, const std::string& product);
-
 }  // namespace tutti::mlperf

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tutti/base/error.h"
+#include "tutti/catalog/chip_names.h"
 #include "tutti/mlperf/claim_text.h"
 #include "tutti_test_paths.h"
 
@@ -95,7 +96,8 @@ TEST(ClaimText, NamesOfPublishedResults) {
     const Claim claim =
         read_claim(fmt::format("405B, {} {} in 10 min", row.accelerators, row.accelerator));
     EXPECT_EQ(claim.accelerators, row.accelerators) << row.accelerator;
-    EXPECT_EQ(claim.chip, find_chip(basis().catalog, row.accelerator)->name) << row.accelerator;
+    EXPECT_EQ(claim.chip, catalog::find_chip(basis().catalog, row.accelerator)->name)
+        << row.accelerator;
     EXPECT_EQ(claim.minutes, 10) << row.accelerator;
   }
   const Claim ultra = read_claim("72 NVIDIA Blackwell Ultra GPUs (GB300) in 3 min");
@@ -159,7 +161,7 @@ TEST(ClaimTest, FasterThanPeakIsImpossible) {
 TEST(ClaimTest, PublishedResultsArePossible) {
   // Every row of the catalog, claimed as it was published.
   for (const catalog::PublishedResult& row : basis().published) {
-    const catalog::Chip* chip = find_chip(basis().catalog, row.accelerator);
+    const catalog::Chip* chip = catalog::find_chip(basis().catalog, row.accelerator);
     ASSERT_NE(chip, nullptr) << row.accelerator << ": " << row.source;
     Claim claim;
     claim.benchmark = row.benchmark;
@@ -223,7 +225,7 @@ TEST(ClaimTest, CostAndSpeedup) {
 
 TEST(ClaimTest, ChipsInProductNames) {
   const auto name = [](const char* product) {
-    const catalog::Chip* chip = find_chip(basis().catalog, product);
+    const catalog::Chip* chip = catalog::find_chip(basis().catalog, product);
     return chip == nullptr ? std::string() : chip->name;
   };
   EXPECT_EQ(name("NVIDIA H100-SXM5-80GB"), "H100");

@@ -10,6 +10,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/catalog/chip_names.h"
 #include "tutti/catalog/yaml_list.h"
 
 namespace tutti::mlperf {
@@ -151,7 +152,7 @@ bool is_filler(const std::string& word) {
 // "h100gpu9000", is none. Names as published results have them count too.
 const catalog::Chip* chip_word(const ClaimBasis& basis, const std::string& word) {
   const auto exact = [&](const std::string& name) -> const catalog::Chip* {
-    const catalog::Chip* chip = find_chip(basis.catalog, name);
+    const catalog::Chip* chip = catalog::find_chip(basis.catalog, name);
     if (chip == nullptr) return nullptr;
     const std::string plain = catalog::plain_name(name);
     const auto same = [&](const std::string& known) { return plain == catalog::plain_name(known); };
@@ -243,7 +244,7 @@ class Reader {
   // "H100 GPUs (PCIe)": not the chip that was named, but the card of it.
   void set_card() {
     if (card_.empty() || claim_.chip.empty()) return;
-    const auto* card = find_chip(basis_.catalog, claim_.chip + card_);
+    const auto* card = catalog::find_chip(basis_.catalog, claim_.chip + card_);
     if (card == nullptr) {
       fail(ErrorKind::not_found,
            "claim '{}': the catalog has no {} {}, and its peak is not that of the {}", text_,

@@ -9,6 +9,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/catalog/chip_names.h"
 #include "tutti/catalog/known_quantities.h"
 #include "tutti/catalog/load_kind.h"
 
@@ -259,12 +260,11 @@ std::string system_of(const MeasurementSource* source, const std::string& gpu,
       if (lower(type) == lower(gpu)) return system;
     }
   }
-  for (const catalog::Chip& chip : catalog.chips) {
-    if (!chip.entry.answers_to(gpu)) continue;
+  if (const catalog::Chip* chip = catalog::find_chip(catalog, gpu)) {
     const catalog::System* first = nullptr;
     for (const catalog::System& system : catalog.systems) {
-      if (system.chip.name != chip.name) continue;
-      // The source's own system for another alias of the chip.
+      if (system.chip.name != chip->name) continue;
+      // The source's own system for another name of the chip.
       if (source != nullptr &&
           std::any_of(source->systems.begin(), source->systems.end(),
                       [&](const auto& pair) { return pair.second == system.name; })) {
@@ -273,7 +273,7 @@ std::string system_of(const MeasurementSource* source, const std::string& gpu,
       if (first == nullptr) first = &system;
     }
     if (first != nullptr) return first->name;
-    fail(ErrorKind::unsupported, "no system of the catalog has chip {}; add one ({})", chip.name,
+    fail(ErrorKind::unsupported, "no system of the catalog has chip {}; add one ({})", chip->name,
          "--catalog FOLDER, systems/*.yaml");
   }
   if (gpu.empty()) {

@@ -63,8 +63,8 @@ std::vector<MeasurementSource> load_sources(FileSystem& files,
 const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources,
                                    const std::string& name, const std::string& note = {},
                                    const std::string& gpu = {});
-// The source's system for that GPU; else, for the chip with that alias, a system that the source
-// uses, or the first by name. Throws unsupported if no chip has that alias.
+// The source's system for that GPU; else, for the chip of that name (catalog::find_chip), a system
+// that the source uses, or the first by name. Throws unsupported if no chip has that name.
 std::string system_of(const MeasurementSource* source, const std::string& gpu,
                       const catalog::Catalog& catalog);
 // Precisions as tables write them, in any case: bf16 and fp16, fp8 and its variants (FP8-CS),

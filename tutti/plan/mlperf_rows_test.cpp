@@ -117,6 +117,26 @@ TEST(MlperfRows, LoggedMinutesCanHaveAColumn) {
   EXPECT_DOUBLE_EQ(rows[0].measurement().value, 9.5);
 }
 
+// What a claim knows as a chip, a prediction knows too: the record's row names NVIDIA before it.
+TEST(MlperfRows, NamesOfChipsAreThoseOfClaims) {
+  const std::vector<PreparedRow> rows = rows_of(
+      kHeader +
+      "v6.0,llama31_405b,Azure,2048xAzure_GB200,NVIDIA Blackwell GPU (GB200),8192,2048,1024,1,4,8,"
+      "2,128,NVFP4,7.069,331776,training_results_v6.0:Azure\n");
+  ASSERT_EQ(rows.size(), 1U);
+  const Measurement& record = rows[0].measurement();
+  EXPECT_EQ(record.unpredictable, "");
+  EXPECT_EQ(record.system, "azure-nd-gb200-v6");
+  EXPECT_EQ(record.software, "mlperf-6.0");
+  EXPECT_EQ(record.recipe.precision, spec::Precision::fp4);
+  // Without a source, under any published name.
+  const catalog::Catalog& catalog = shipped_catalog();
+  for (const char* name : {"NVIDIA Blackwell GPU (GB200)", "blackwell gpu (gb200)", "GB200"}) {
+    EXPECT_EQ(catalog.system(system_of(nullptr, name, catalog)).chip.name, "GB200") << name;
+  }
+  EXPECT_THROW(system_of(nullptr, "H200-NVL-141GB", catalog), Error);
+}
+
 // An entry for some GPU types comes before one for all.
 TEST(MlperfRows, SourceCanApplyToSomeGpus) {
   const std::vector<MeasurementSource> sources =

@@ -5,6 +5,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/catalog/chip_names.h"
 #include "tutti/cli/mlperf/common.h"
 #include "tutti/cli/program/common.h"
 #include "tutti/mlperf/claim.h"
@@ -59,7 +60,7 @@ mlperf::ComparedSide read_side(const std::string& path, const std::string& rules
   const bool folder = posix_file_system().is_directory(path);
   mlperf::ComparedSide side = folder ? mlperf::side_of(one_score(path, ruleset))
                                      : mlperf::side_of(find_row(basis.published, path));
-  const catalog::Chip* chip = mlperf::find_chip(basis.catalog, side.result.chip);
+  const catalog::Chip* chip = catalog::find_chip(basis.catalog, side.result.chip);
   if (chip != nullptr) side.result.chip = chip->name;
   return side;
 }
