@@ -16,6 +16,7 @@ namespace {
 constexpr double kNever = 1e6 * 365 * kSecondsPerDay;  // a million years
 
 double interval_of(const FailureModel& model, double mean_time) {
+  if (!model.resumes) return std::numeric_limits<double>::infinity();
   if (model.interval_seconds > 0) return model.interval_seconds;
   const double to_storage = 1 - model.memory_share;  // share of the interruptions
   if (to_storage <= 0) return std::numeric_limits<double>::infinity();
@@ -88,6 +89,15 @@ Played play(const FailureModel& model, double mean_time, const SaveLevel& near, 
 
 }  // namespace
 
+FailureModel without_resuming(FailureModel model) {
+  model.resumes = false;
+  model.interval_seconds = 0;
+  model.memory_share = 0;
+  model.partial_share = 0;
+  model.restart_seconds = 0;
+  return model;
+}
+
 double interruptions_per_second(const FailureModel& model, int64_t nodes) {
   const auto count = static_cast<double>(nodes);
   const double whole_job = model.job_nodes > 0 ? std::min(1.0, count / model.job_nodes) : 1;
@@ -117,7 +127,8 @@ FailureForecast forecast_failures(const FailureModel& model, int64_t nodes, doub
   const double rate = interruptions_per_second(model, nodes);
   if (rate <= 0) {
     out.mean_time_to_interruption_seconds = std::numeric_limits<double>::infinity();
-    out.interval_seconds = out.best_interval_seconds = work_seconds;
+    out.interval_seconds = out.best_interval_seconds =
+        model.resumes ? work_seconds : std::numeric_limits<double>::infinity();
     out.wall_seconds = work_seconds;
     return out;
   }
@@ -135,9 +146,10 @@ FailureForecast forecast_failures(const FailureModel& model, int64_t nodes, doub
                     model.partial_share * std::exp(-model.partial_restart_seconds / m);
   const double saves =
       work_seconds > near.interval ? std::ceil(work_seconds / near.interval * (1 - 1e-12)) - 1 : 0;
-  const double left = work_seconds - saves * near.interval;
-  double wall =
-      m / up * (saves * std::expm1((near.interval + near.save) / m) + std::expm1(left / m));
+  const double left = saves > 0 ? work_seconds - saves * near.interval : work_seconds;
+  double wall = std::expm1(left / m);
+  if (saves > 0) wall += saves * std::expm1((near.interval + near.save) / m);
+  wall *= m / up;
   if (model.memory_share > 0) {
     const double interval = std::min(out.interval_seconds, wall);
     const double stored = std::ceil(work_seconds / out.interval_seconds * (1 - 1e-12)) - 1;

@@ -27,6 +27,9 @@
 // for Two-Level Distributed Recovery Schemes", SIGMETRICS 1995):
 //   wall = (wall of t, w + saves * W) / (1 - (1 - c) / M * min(T, wall of t, w) / 2)
 // with Daly's t for w and M, and Daly's T for W and M / (1 - c).
+// Runs that cannot be resumed (benchmarks on the clock): no saves, and an interrupted run starts
+// from its beginning: M (e^(work / M) - 1) on the clock for every one that ends, which is less than
+// work over the probability e^(-work / M) that a run does. Time before a run starts does not count.
 #pragma once
 
 #include <cstdint>
@@ -46,11 +49,12 @@ struct FailureModel {
   double partial_restart_seconds = 60;
   double memory_share = 0;         // of interruptions that peer copies survive; 0: no peer copies
   double memory_save_seconds = 1;  // during which a peer copy blocks training
+  bool resumes = true;             // else every interruption loses the whole run
 };
 
 struct FailureForecast {
   double mean_time_to_interruption_seconds = 0;
-  double interval_seconds = 0;         // used, between checkpoints in storage
+  double interval_seconds = 0;         // used, between checkpoints in storage; infinite: none
   double best_interval_seconds = 0;    // Daly's
   double memory_interval_seconds = 0;  // between peer copies; 0: none
   double interruptions = 0;            // expected over the run
@@ -58,6 +62,9 @@ struct FailureForecast {
   double goodput = 1;                  // work over wall time
   double lost_seconds = 0;             // lost work, saves and restarts
 };
+
+// The model of a run that cannot be resumed, with the same interruptions.
+FailureModel without_resuming(FailureModel model);
 
 double interruptions_per_second(const FailureModel& model, int64_t nodes);
 

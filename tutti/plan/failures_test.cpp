@@ -43,6 +43,29 @@ TEST(Failures, IntervalIsPoissonWithoutSpread) {
   EXPECT_DOUBLE_EQ(spread.expected, 100);
 }
 
+// A run that cannot be resumed pays for what it loses, at most the probability that it fails, and
+// for no checkpoints or restarts.
+TEST(Failures, RunsThatCannotBeResumedPayAtMostTheirFailures) {
+  FailureModel model;
+  model.partial_share = 0.5;
+  model.memory_share = 0.5;
+  for (const double work : {60.0, 285.0, 3600.0, 43200.0}) {
+    SCOPED_TRACE(work);
+    const FailureForecast once = forecast_failures(without_resuming(model), 2048, work);
+    const double fails = -std::expm1(-work / once.mean_time_to_interruption_seconds);
+    EXPECT_GE(once.goodput, 1 - fails);
+    EXPECT_LT(once.goodput, 1);
+    EXPECT_TRUE(std::isinf(once.interval_seconds));
+    EXPECT_EQ(once.memory_interval_seconds, 0);
+    const SimulatedFailures played =
+        simulate_failures(without_resuming(model), 2048, work, 4000, 7);
+    EXPECT_NEAR(played.mean_wall_seconds / once.wall_seconds, 1, 0.05);
+  }
+  EXPECT_GT(forecast_failures(without_resuming(model), 2048, 285).goodput, 0.98);
+  model.per_job_per_day = model.per_node_per_day = 0;
+  EXPECT_EQ(forecast_failures(without_resuming(model), 2048, 285).goodput, 1);
+}
+
 // The closed form is the expectation of the simulation.
 TEST(Failures, SimulationAgreesWithTheClosedForm) {
   FailureModel model;

@@ -23,7 +23,7 @@ SpotForecast forecast_spot(const FailureModel& failures, const SpotModel& spot, 
   SpotForecast out;
   const double rate =
       spot.preemptions_per_node_per_day * static_cast<double>(nodes) / kSecondsPerDay;
-  out.saves_in_time = spot.notice_seconds >= failures.save_seconds;
+  out.saves_in_time = failures.resumes && spot.notice_seconds >= failures.save_seconds;
   if (out.saves_in_time) {
     const double lost = rate * (failures.save_seconds + failures.restart_seconds);
     const double wall = forecast_failures(failures, nodes, work_seconds).wall_seconds;

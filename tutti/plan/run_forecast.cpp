@@ -47,7 +47,8 @@ PowerLimit power_limit(const RunQuestion& at, const Bill& bill, int64_t nodes) {
   return out;
 }
 
-void set_costs(const RunQuestion& at, int64_t nodes, RunForecast& out) {
+void set_costs(const RunQuestion& at, const FailureModel& failures, int64_t nodes,
+               RunForecast& out) {
   if (at.price == nullptr) return;
   const double billed = real(billed_chips(*at.system, at.recipe->parallel.world()));
   for (const catalog::PriceKind kind :
@@ -56,7 +57,7 @@ void set_costs(const RunQuestion& at, int64_t nodes, RunForecast& out) {
     if (usd <= 0) continue;
     double wall = out.failures.wall_seconds;
     if (kind == catalog::PriceKind::spot) {
-      wall = forecast_spot(at.failures, at.spot, nodes, out.work_seconds).wall_seconds;
+      wall = forecast_spot(failures, at.spot, nodes, out.work_seconds).wall_seconds;
     }
     out.costs.push_back({catalog::price_kind_name(kind), usd * billed * wall / 3600, wall});
   }
@@ -88,8 +89,9 @@ void set_checkpoint(const RunQuestion& at, int64_t nodes, RunForecast& out) {
 // Runs with more interruptions in total than this are not simulated: a minute's work.
 constexpr double kMostPlayed = 5e9;
 
-std::optional<PlayedRuns> play_runs(const RunQuestion& at, const FailureForecast& closed,
-                                    int64_t nodes, double work_seconds) {
+std::optional<PlayedRuns> play_runs(const RunQuestion& at, const FailureModel& failures,
+                                    const FailureForecast& closed, int64_t nodes,
+                                    double work_seconds) {
   const double mean_time = closed.mean_time_to_interruption_seconds;
   if (at.played_runs == 0 || !std::isfinite(closed.wall_seconds) || !std::isfinite(mean_time)) {
     return std::nullopt;
@@ -105,8 +107,12 @@ std::optional<PlayedRuns> play_runs(const RunQuestion& at, const FailureForecast
          "{} times; give {} or less",
          pieces, at.played_runs, std::floor(kMostPlayed / 20 / pieces));
   }
-  return PlayedRuns{simulate_failures(at.failures, nodes, work_seconds, at.played_runs, at.seed),
-                    simulated_interval(at.failures, nodes, work_seconds, at.played_runs, at.seed)};
+  PlayedRuns out;
+  out.failures = simulate_failures(failures, nodes, work_seconds, at.played_runs, at.seed);
+  if (failures.resumes) {
+    out.best = simulated_interval(failures, nodes, work_seconds, at.played_runs, at.seed);
+  }
+  return out;
 }
 
 }  // namespace
@@ -122,6 +128,8 @@ RunForecast forecast_run(const RunQuestion& at, PipelineSimulator& simulator) {
          at.system->name);
   }
   RunForecast out;
+  const FailureModel failures =
+      at.benchmark != nullptr ? without_resuming(at.failures) : at.failures;
   Predictor predictor(*at.system, *at.constants, simulator);
   const spec::Profile profile = profile_on(*at.profile, recipe, at.system->chip);
   out.step = predictor.step(recipe, profile);
@@ -143,15 +151,15 @@ RunForecast forecast_run(const RunQuestion& at, PipelineSimulator& simulator) {
     out.storage = forecast_storage(*at.storage, recipe, *at.system, out.step.step_seconds);
     out.work_seconds *= out.storage->feed_factor;
   }
-  out.failures = forecast_failures(at.failures, nodes, out.work_seconds);
-  if (out.storage && out.failures.interval_seconds < out.work_seconds) {
+  out.failures = forecast_failures(failures, nodes, out.work_seconds);
+  if (out.storage && failures.resumes && out.failures.interval_seconds < out.work_seconds) {
     out.storage->interval_seconds = out.failures.interval_seconds;
   }
-  out.interruptions = interruption_interval(at.failures, nodes, out.failures.wall_seconds / 86400);
-  out.played = play_runs(at, out.failures, nodes, out.work_seconds);
+  out.interruptions = interruption_interval(failures, nodes, out.failures.wall_seconds / 86400);
+  out.played = play_runs(at, failures, out.failures, nodes, out.work_seconds);
   out.wall_seconds = out.failures.wall_seconds;
   if (at.price_kind == catalog::PriceKind::spot) {
-    out.spot = forecast_spot(at.failures, at.spot, nodes, out.work_seconds);
+    out.spot = forecast_spot(failures, at.spot, nodes, out.work_seconds);
     out.wall_seconds = out.spot->wall_seconds;
   }
   // In a run of minutes no failed node returns from repair, nor are more spares needed until its
@@ -160,7 +168,7 @@ RunForecast forecast_run(const RunQuestion& at, PipelineSimulator& simulator) {
                                   std::min(at.repair_seconds, out.wall_seconds));
   out.bill =
       bill_of(*at.system, *at.site, at.price, at.price_kind, out.step, chips, out.wall_seconds);
-  set_costs(at, nodes, out);
+  set_costs(at, failures, nodes, out);
   out.power = power_limit(at, out.bill, nodes);
   set_checkpoint(at, nodes, out);
   out.interval = at.interval > 0 ? at.interval : at.constants->interval;

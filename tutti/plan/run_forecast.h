@@ -40,7 +40,8 @@ struct RunQuestion {
   uint64_t seed = 1;              // of the simulated runs
   double budget_usd = 0;          // 0: none
   double site_power_watts = 0;    // of the facility; 0: no cap
-  const catalog::Benchmark* benchmark = nullptr;  // else train.steps of the recipe
+  // Else train.steps of the recipe. A run of a benchmark cannot be resumed (failures.h).
+  const catalog::Benchmark* benchmark = nullptr;
   std::string ruleset;
 };
 
@@ -62,7 +63,7 @@ struct PowerLimit {
 // its checkpoints.
 struct PlayedRuns {
   SimulatedFailures failures;
-  SimulatedInterval best;
+  SimulatedInterval best;  // zeros if a run cannot be resumed
 };
 
 struct RunForecast {

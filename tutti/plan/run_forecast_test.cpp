@@ -67,6 +67,34 @@ TEST_F(RunForecastTest, TuttisProgramIsThatOfTheDevice) {
   EXPECT_FALSE(keeps_codes(forecast_on("cuda")));
 }
 
+// A benchmark's run is on the clock: nothing is saved, and what fails starts over.
+TEST_F(RunForecastTest, RunsOfBenchmarksAreNotResumed) {
+  const std::vector<catalog::Benchmark> benchmarks =
+      catalog::load_benchmarks(posix_file_system(), std::string(TUTTI_SOURCE_DIR) + "/catalog");
+  question_.benchmark = catalog::find_benchmark(benchmarks, "llama2_70b_lora");
+  ASSERT_NE(question_.benchmark, nullptr);
+  recipe_ = recipe_of("llama2-70b",
+                      {"batch={global: 64, micro: 1, sequence: 8192}", "recompute=full",
+                       "parallel.tp=8", "parallel.dp=8", "parallel.zero=1", "lora.rank=16"});
+  question_.failures.per_job_per_day = 100;
+  const RunForecast f = ask();
+  ASSERT_TRUE(f.memory.fits);
+  const double rate = interruptions_per_second(question_.failures, 8);
+  EXPECT_GE(f.work_seconds / f.wall_seconds, std::exp(-rate * f.work_seconds));
+  EXPECT_LT(f.work_seconds / f.wall_seconds, 1);
+  EXPECT_TRUE(to_json(f, question_)["checkpoint_interval_seconds"].is_null());
+  std::string text;
+  for (const auto& [name, value] : describe(f, question_)) text += name + ": " + value + "\n";
+  EXPECT_NE(text.find("of runs fail and start over"), std::string::npos) << text;
+  EXPECT_EQ(text.find("a checkpoint every"), std::string::npos) << text;
+  EXPECT_EQ(text.find("checkpoint: "), std::string::npos) << text;
+  // Preempted nodes end it too, whatever the notice.
+  question_.price_kind = catalog::PriceKind::spot;
+  question_.spot = {1, 600};
+  EXPECT_GT(ask().wall_seconds, f.wall_seconds);
+  EXPECT_FALSE(ask().spot->saves_in_time);
+}
+
 TEST_F(RunForecastTest, SlowNodesAreInTheTime) {
   const RunForecast even = ask();
   question_.slow = {1, 1.25};

@@ -38,20 +38,25 @@ Json to_json(const PlayedRuns& played, const RunForecast& f, const RunQuestion& 
         {"high", s.high_interruptions}}},
       {"goodput", f.work_seconds / s.mean_wall_seconds},
       {"lost_hours", (s.mean_wall_seconds - f.work_seconds) / 3600},
-      {"best_checkpoint_interval_seconds", played.best.seconds},
-      {"wall_seconds_at_best", played.best.wall_seconds},
-      {"wall_seconds_at_daly", played.best.daly_wall_seconds}};
+      {"best_checkpoint_interval_seconds",
+       played.best.seconds > 0 ? Json(played.best.seconds) : Json(nullptr)},
+      {"wall_seconds_at_best",
+       played.best.seconds > 0 ? Json(played.best.wall_seconds) : Json(nullptr)},
+      {"wall_seconds_at_daly",
+       played.best.seconds > 0 ? Json(played.best.daly_wall_seconds) : Json(nullptr)}};
 }
 
 std::string text_of(const PlayedRuns& played, const RunForecast& f, const RunQuestion& at) {
   const SimulatedFailures& s = played.failures;
   return fmt::format(
       "{} runs take {} to {} (90%), mean {}: {:.1f} interruptions, goodput {:.1f}%, {:.1f} hours "
-      "lost; best interval between checkpoints {}",
+      "lost{}",
       at.played_runs, format_seconds(s.low_wall_seconds), format_seconds(s.high_wall_seconds),
       format_seconds(s.mean_wall_seconds), s.mean_interruptions,
       100 * f.work_seconds / s.mean_wall_seconds, (s.mean_wall_seconds - f.work_seconds) / 3600,
-      format_seconds(played.best.seconds));
+      played.best.seconds > 0
+          ? "; best interval between checkpoints " + format_seconds(played.best.seconds)
+          : "");
 }
 
 // Fields that only a run that fits has.
@@ -68,6 +73,10 @@ void clear_run(Json& out) {
 
 // "a checkpoint every 12 min", and the peer copies.
 std::string checkpoints_text(const FailureForecast& failures, double work_seconds) {
+  if (std::isinf(failures.interval_seconds)) {
+    const double fails = -std::expm1(-work_seconds / failures.mean_time_to_interruption_seconds);
+    return fmt::format("no checkpoints: {:.1f}% of runs fail and start over", 100 * fails);
+  }
   std::string text = failures.interval_seconds < work_seconds
                          ? "a checkpoint every " + format_seconds(failures.interval_seconds)
                          : "over before a checkpoint is due";
@@ -183,9 +192,12 @@ std::vector<std::pair<std::string, std::string>> describe(const RunForecast& f,
                      "needs less; tutti plan search finds layouts that fit");
     return out;
   }
+  if (!f.target) {  // a benchmark's run is not saved
+    out.emplace_back("checkpoint",
+                     fmt::format("{}, written in {} ({})", format_bytes(f.checkpoint_bytes),
+                                 format_seconds(f.checkpoint_seconds), f.checkpoint_from));
+  }
   const std::vector<std::pair<std::string, std::string>> run = {
-      {"checkpoint", fmt::format("{}, written in {} ({})", format_bytes(f.checkpoint_bytes),
-                                 format_seconds(f.checkpoint_seconds), f.checkpoint_from)},
       {"step",
        fmt::format("{}, limited by {}", format_seconds(step.step_seconds), limit_text(f.savings))},
       {"speed", fmt::format("{:.0f} tokens/s/GPU, MFU {:.1f}% (causal), {:.1f}% (square), {:.1f}% "

@@ -134,6 +134,10 @@ void add_run_options(CLI::App& command, PredictArguments& arguments) {
           .add_option("--benchmark", arguments.benchmark,
                       "Train to the target of this MLPerf benchmark instead of train.steps")
           ->type_name("NAME");
+  for (const char* name : {"--checkpoint-seconds", "--save-seconds", "--restart-seconds",
+                           "--partial-restart-share", "--memory-checkpoint-share"}) {
+    benchmark->excludes(name);  // its runs cannot be resumed
+  }
   command.add_option("--ruleset", question.ruleset, "Of the benchmark; default: the newest")
       ->type_name("X.Y.Z")
       ->needs(benchmark);
