@@ -178,6 +178,13 @@ std::vector<MeasuredError> measured_errors(const std::vector<PreparedRow>& rows,
     const Constants constants =
         constants_for(sets, row.system().chip, software.value_or(measured.software));
     const ValidatedRow validated = validate_row(row, constants, false);
+    if (std::abs(std::log1p(validated.error)) > std::log(kMostMeasured)) {
+      fail(ErrorKind::usage,
+           "--anchor: line {}: {} {} is measured where {:.4g} is predicted, more than {} times "
+           "apart; "
+           "correct its value, metric, model or layout, or leave the row out",
+           measured.line, measured.metric, measured.value, validated.predicted, kMostMeasured);
+    }
     out.push_back(
         {row_kind(measured.recipe, row.system().chip), -std::log1p(validated.error), row.layout()});
   }

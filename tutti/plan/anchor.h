@@ -61,7 +61,10 @@ Correction correction_for(const ErrorSpread& spread, const std::vector<MeasuredE
 ErrorSpread estimate_spread(const std::vector<std::vector<MeasuredError>>& groups);
 
 // Errors of rows of time, by constants_for of each row's chip and `software`, or else the row's
-// own. Omits rows that cannot be predicted; throws usage with a reason if none is left.
+// own. Omits rows that cannot be predicted; throws usage with a reason if none is left, or if one
+// is further than kMostMeasured times from its prediction: no constants are so wrong, but a unit
+// may be.
+inline constexpr double kMostMeasured = 5;
 std::vector<MeasuredError> measured_errors(const std::vector<PreparedRow>& rows,
                                            const std::vector<Constants>& sets,
                                            const std::optional<std::string>& software);

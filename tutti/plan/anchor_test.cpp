@@ -147,6 +147,28 @@ TEST(Anchor, MeasuredRowsMoveOtherRows) {
   EXPECT_NEAR(interval_with(sets, constants, correction), 0.12, 1e-12);
   EXPECT_EQ(interval_with(sets, constants, Correction{}), 0.3);
   EXPECT_THROW(measured_errors({}, sets, std::nullopt), Error);
+  // A unit that is wrong corrects nothing.
+  Measurement wrong = rows.front().measurement();
+  wrong.value *= 5000;
+  const std::vector<PreparedRow> absurd(1, PreparedRow(std::move(wrong), shipped_catalog()));
+  EXPECT_THROW(measured_errors(absurd, sets, std::nullopt), Error);
+}
+
+// A row states its machine twice: both must be the same.
+TEST(Anchor, RowsOfAnotherGpuAreRefused) {
+  const auto reason = [](const std::string& gpu, const std::string& system) {
+    const std::vector<PreparedRow> rows = rows_of(
+        "source,model,layers,hidden,heads,kv_heads,ffn,vocab,seq,global_batch,micro_batch,"
+        "tp,pp,dp,gpus,gpu_type,system,precision,recompute,metric,value\n"
+        "mine,llama3.1-8B,32,4096,32,8,14336,128256,8192,128,1,1,1,64,64," +
+        gpu + "," + system + ",bf16,selective,tokens_per_s_per_gpu,5500\n");
+    return rows.front().measurement().unpredictable;
+  };
+  EXPECT_EQ(reason("H100-SXM-80GB", "dgx-h100"), "");
+  EXPECT_EQ(reason("", "dgx-h100"), "");
+  EXPECT_EQ(reason("A100-SXM-80GB", ""), "");
+  EXPECT_NE(reason("A100-SXM-80GB", "dgx-h100").find("not the H100"), std::string::npos);
+  EXPECT_NE(reason("FOO", "dgx-h100").find("no chip of the catalog"), std::string::npos);
 }
 
 }  // namespace

@@ -106,6 +106,25 @@ spec::RecomputeMode recompute_of(const std::string& text) {
        text);
 }
 
+// The system that a source names for a GPU type; empty: none.
+std::string mapped_system(const MeasurementSource& source, const std::string& gpu) {
+  for (const auto& [type, system] : source.systems) {
+    if (lower(type) == lower(gpu)) return system;
+  }
+  return {};
+}
+
+// A row that states both its system and its GPU.
+void check_gpu(const std::string& gpu, const std::string& system, const catalog::Chip& chip,
+               const catalog::Catalog& catalog) {
+  const catalog::Chip* measured = catalog::find_chip(catalog, gpu);
+  if (measured != nullptr && measured->name == chip.name) return;
+  fail(ErrorKind::unsupported,
+       "gpu_type {} is {}, not the {} of system {}; name its own system in column system", gpu,
+       measured == nullptr ? "no chip of the catalog" : "chip " + measured->name, chip.name,
+       system);
+}
+
 void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSource>& sources,
               const catalog::Catalog& catalog, const std::string& models_folder, Measurement& out) {
   check_measured(out.value);
@@ -123,6 +142,8 @@ void describe(const CsvTable& table, size_t row, const std::vector<MeasurementSo
   }
   if (out.system.empty()) out.system = system_of(source, gpu, catalog);
   const catalog::Chip& chip = catalog.system(out.system).chip;
+  const bool stands_for = source != nullptr && out.system == mapped_system(*source, gpu);
+  if (!gpu.empty() && !stands_for) check_gpu(gpu, out.system, chip, catalog);
   out.profile = spec::find_profile(profile.empty() ? "megatron-te" : profile);
   if (out.note.find("no sequence parallel") != std::string::npos) {
     out.profile.sequence_parallel = false;
@@ -256,9 +277,8 @@ const MeasurementSource* source_of(const std::vector<MeasurementSource>& sources
 std::string system_of(const MeasurementSource* source, const std::string& gpu,
                       const catalog::Catalog& catalog) {
   if (source != nullptr) {
-    for (const auto& [type, system] : source->systems) {
-      if (lower(type) == lower(gpu)) return system;
-    }
+    const std::string mapped = mapped_system(*source, gpu);
+    if (!mapped.empty()) return mapped;
   }
   if (const catalog::Chip* chip = catalog::find_chip(catalog, gpu)) {
     const catalog::System* first = nullptr;

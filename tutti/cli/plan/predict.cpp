@@ -95,6 +95,11 @@ int run_predict(const PredictArguments& arguments) {
   if (!arguments.anchor.empty()) {
     const auto errors = plan::measured_errors(
         anchor_rows(arguments.anchor, system.name, folders, catalog), sets, arguments.software);
+    for (const plan::MeasuredError& error : errors) {
+      if (error.kind.chip == system.chip.name) continue;
+      print_message(fmt::format("--anchor: a row measured on {} corrects a prediction for {}\n",
+                                error.kind.chip, system.chip.name));
+    }
     question.correction =
         plan::correction_for(plan::spread_of(sets), errors, plan::row_kind(recipe, system.chip));
     question.interval = plan::interval_with(sets, constants, question.correction);
