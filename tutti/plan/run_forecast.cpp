@@ -13,6 +13,8 @@
 namespace tutti::plan {
 namespace {
 
+constexpr double kSaidSpread = 0.1;  // of the logarithm of time
+
 double price_of(const catalog::Price& price, catalog::PriceKind kind) {
   switch (kind) {
     case catalog::PriceKind::on_demand: return price.on_demand_usd_per_hour;
@@ -171,11 +173,23 @@ RunForecast forecast_run(const RunQuestion& at, PipelineSimulator& simulator) {
   set_costs(at, failures, nodes, out);
   out.power = power_limit(at, out.bill, nodes);
   set_checkpoint(at, nodes, out);
-  out.interval = at.interval > 0 ? at.interval : at.constants->interval;
-  if (out.interval == 0) out.interval = kAssumedInterval;
-  out.interval *= error_growth(at.constants->rest_ratio, products_share(out.step.split));
+  double interval = at.interval > 0 ? at.interval : at.constants->interval;
+  if (interval == 0) interval = kAssumedInterval;
+  interval *= error_growth(at.constants->rest_ratio, products_share(out.step.split));
   out.interval_from =
       fmt::format("80% of measured steps, {}", nearness_text(at.constants->nearness));
+  SoftwareSpread open;
+  if (at.correction.anchors == 0) {
+    open = software_spread(recipe, profile, *at.system, *at.constants, at.exits, simulator);
+  }
+  out.interval_below = interval + open.shorter;
+  out.interval_above = interval + open.longer;
+  if (open.longer > kSaidSpread) {
+    out.interval_from += fmt::format(
+        "; the step takes {:.2f} times as long where collectives leave a node as in {} "
+        "(--software)",
+        std::exp(open.longer), open.longest);
+  }
   if (at.correction.anchors > 0) {
     out.interval_from += fmt::format(", corrected by {} of your measurements: times {:.3f}",
                                      at.correction.anchors, std::exp(at.correction.log_factor));

@@ -12,6 +12,7 @@
 #include "tutti/plan/bill.h"
 #include "tutti/plan/resilience.h"
 #include "tutti/plan/sensitivity.h"
+#include "tutti/plan/software_spread.h"
 #include "tutti/plan/storage_cost.h"
 #include "tutti/plan/target.h"
 
@@ -30,8 +31,9 @@ struct RunQuestion {
   const catalog::Storage* storage = nullptr;  // of every node, measured; may be null
   catalog::PriceKind price_kind = catalog::PriceKind::on_demand;
   const Constants* constants = nullptr;
-  Correction correction;  // by measured steps (anchor.h)
-  double interval = 0;    // of the logarithm of time; 0: that of the constants
+  Correction correction;        // by measured steps (anchor.h)
+  double interval = 0;          // of the logarithm of time; 0: that of the constants
+  std::vector<NodeExit> exits;  // ways that the software may have, without anchors
   FailureModel failures;
   SlowNodes slow;
   SpotModel spot;                 // used with price kind spot
@@ -92,7 +94,9 @@ struct RunForecast {
   double checkpoint_seconds = 0;
   std::string checkpoint_from;             // which bandwidth
   std::optional<StorageForecast> storage;  // if one was given
-  double interval = 0;  // 80% of runs take between exp(-interval) and exp(+interval) of the time
+  // 80% of runs take between exp(-interval_below) and exp(interval_above) of the time.
+  double interval_below = 0;
+  double interval_above = 0;
   std::string interval_from;
 };
 

@@ -204,19 +204,19 @@ TEST_F(RunForecastTest, CheckpointsAndIntervalStateTheirOrigin) {
   EXPECT_DOUBLE_EQ(forecast.checkpoint_bytes, 12 * parameters);
   EXPECT_DOUBLE_EQ(forecast.checkpoint_seconds, forecast.checkpoint_bytes / 8e9);  // 8 nodes
   EXPECT_NE(forecast.checkpoint_from.find("assumed"), std::string::npos);
-  EXPECT_EQ(forecast.interval, kAssumedInterval);
+  EXPECT_EQ(forecast.interval_above, kAssumedInterval);
   constants_.nearness = Nearness::assumed;
   EXPECT_NE(ask().interval_from.find("no rows: assumed"), std::string::npos);
   constants_.interval = 0.1;
   constants_.nearness = Nearness::release;
   const RunForecast known = ask();
-  EXPECT_DOUBLE_EQ(known.interval, 0.1);
+  EXPECT_DOUBLE_EQ(known.interval_above, 0.1);
   EXPECT_NE(known.interval_from.find("another release"), std::string::npos);
   constants_.rest_ratio = 3;
   const double share = products_share(known.step.split);
   EXPECT_GT(share, 0.3);
   EXPECT_LT(share, 0.95);
-  EXPECT_DOUBLE_EQ(ask().interval, 0.1 * std::hypot(share, 3 * (1 - share)));
+  EXPECT_DOUBLE_EQ(ask().interval_above, 0.1 * std::hypot(share, 3 * (1 - share)));
   const Json json = to_json(known, question_);
   const double minutes = known.wall_seconds / 60;
   EXPECT_DOUBLE_EQ(json.at("interval").at("low_minutes").get<double>(), minutes * std::exp(-0.1));

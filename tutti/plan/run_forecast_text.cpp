@@ -154,8 +154,8 @@ Json to_json(const RunForecast& f, const RunQuestion& at) {
         {"racks", f.power.racks > 0 ? Json(f.power.racks) : Json(nullptr)},
         {"within", f.power.within}}},
       {"interval",
-       {{"low_minutes", finite(minutes * std::exp(-f.interval))},
-        {"high_minutes", finite(minutes * std::exp(f.interval))},
+       {{"low_minutes", finite(minutes * std::exp(-f.interval_below))},
+        {"high_minutes", finite(minutes * std::exp(f.interval_above))},
         {"from", f.interval_from}}},
       {"constants", at.constants->name},
       {"gpus", at.recipe->parallel.world()},
@@ -220,8 +220,8 @@ std::vector<std::pair<std::string, std::string>> describe(const RunForecast& f,
   }
   out.emplace_back("run", fmt::format("{} tokens in {} ({} to {})", format_count(f.tokens),
                                       wall_text(f.wall_seconds),
-                                      wall_text(f.wall_seconds * std::exp(-f.interval)),
-                                      wall_text(f.wall_seconds * std::exp(f.interval))));
+                                      wall_text(f.wall_seconds * std::exp(-f.interval_below)),
+                                      wall_text(f.wall_seconds * std::exp(f.interval_above))));
   out.emplace_back("failures",
                    fmt::format("{:.{}f} interruptions, goodput {:.1f}%, {}, {} spare nodes",
                                f.failures.interruptions, f.failures.interruptions < 1 ? 3 : 1,

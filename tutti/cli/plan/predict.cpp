@@ -79,6 +79,7 @@ int run_predict(const PredictArguments& arguments) {
     storage = catalog::storage_from(catalog::load_entry(files, arguments.storage));
     question.storage = &*storage;
   }
+  if (arguments.software.empty()) question.exits = plan::open_exits(sets, constants);
   std::vector<catalog::Benchmark> benchmarks;
   if (!arguments.benchmark.empty()) {
     benchmarks = load_benchmarks(files, folders);
