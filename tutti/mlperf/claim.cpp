@@ -19,6 +19,7 @@ namespace {
 
 constexpr double kTera = 1e12;
 constexpr size_t kNearRows = 5;
+constexpr const char* kEightBits = "eight_bits";  // text of a chip whose 8-bit products are int8
 
 double tflops(double flops_per_sample, double samples, int64_t accelerators, double minutes) {
   return flops_per_sample * samples / (static_cast<double>(accelerators) * minutes * 60) / kTera;
@@ -52,7 +53,9 @@ double typical_samples(const std::vector<catalog::PublishedResult>& results, int
 
 std::pair<double, std::string> dense_peak(const catalog::Chip& chip) {
   std::pair<double, std::string> best = {chip.bf16_flops, "bf16"};
-  if (chip.fp8_flops > best.first) best = {chip.fp8_flops, "fp8"};
+  if (chip.fp8_flops > best.first) {
+    best = {chip.fp8_flops, chip.entry.text_or(kEightBits, "fp8")};
+  }
   if (chip.fp4_flops > best.first) best = {chip.fp4_flops, "fp4"};
   return best;
 }
@@ -186,7 +189,11 @@ void add_published_chips(FileSystem& files, const std::string& catalog_folder,
     catalog::Chip chip = catalog::chip_from(catalog::parse_entry(text, path));
     for (catalog::Chip& known : catalog.chips) {
       if (catalog::plain_name(known.name) != catalog::plain_name(chip.name)) continue;
-      if (known.fp8_flops == 0) known.fp8_flops = chip.fp8_flops;
+      if (known.fp8_flops == 0) {
+        known.fp8_flops = chip.fp8_flops;
+        const std::string eight_bits = chip.entry.text_or(kEightBits, "");
+        if (!eight_bits.empty()) known.entry.texts[kEightBits] = eight_bits;
+      }
       if (known.fp4_flops == 0) known.fp4_flops = chip.fp4_flops;
       auto& aliases = known.entry.aliases;
       aliases.insert(aliases.end(), chip.entry.aliases.begin(), chip.entry.aliases.end());

@@ -142,6 +142,10 @@ TEST(ClaimText, Contradictions) {
   EXPECT_NE(error_of("8 H100 16 H100").find("accelerators twice"), std::string::npos);
   EXPECT_NE(error_of("8 H100 and B200").find("the chip twice"), std::string::npos);
   EXPECT_NE(error_of("175B on 128 nodes").find("how many accelerators"), std::string::npos);
+  EXPECT_NE(error_of("405B 8 H20 1000 min").find("'h20' is no chip of the catalog"),
+            std::string::npos)
+      << error_of("405B 8 H20 1000 min");
+  EXPECT_EQ(read_claim("405B in fp8 on 8 H100").chip, "H100");
   EXPECT_NE(error_of("1.5x H100").find("not a number of accelerators"), std::string::npos);
 }
 
@@ -244,6 +248,10 @@ TEST(ClaimTest, ChipsInProductNames) {
   EXPECT_EQ(name("NVIDIA H100 80GB HBM3 NVLink"), "H100");
   EXPECT_EQ(name("B200 PCIe"), "");
   EXPECT_EQ(assess("70B LoRA 8 H200 NVL 30 min").peak_tflops, 1670.5);
+  EXPECT_EQ(assess("70B LoRA 8 H200 NVL 30 min").peak_precision, "fp8");
+  for (const char* chip : {"TPU v5e", "TPU v5p", "Trillium"}) {
+    EXPECT_EQ(assess("175B 4096 " + std::string(chip) + " 40 min").peak_precision, "int8") << chip;
+  }
 }
 
 }  // namespace

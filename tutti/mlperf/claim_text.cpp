@@ -167,6 +167,16 @@ const catalog::Chip* chip_word(const ClaimBasis& basis, const std::string& word)
   return ends_with(word, "s") ? exact(word.substr(0, word.size() - 1)) : nullptr;
 }
 
+// "h20", but not "fp8", "v5.1" or "steps".
+bool may_be_chip(const std::string& word) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (word.size() < 2 || is_digit(word[0]) || (word[0] == 'v' && is_digit(word[1]))) return false;
+  for (const char* format : {"fp", "bf", "nvfp", "mxfp", "int"}) {
+    if (starts_with(word, format)) return false;
+  }
+  return std::any_of(word.begin(), word.end(), is_digit);
+}
+
 class Reader {
  public:
   Reader(const std::string& text, const ClaimBasis& basis, Claim& claim)
@@ -191,6 +201,12 @@ class Reader {
       }
     }
     set_card();
+    if (claim_.chip.empty() && !unknown_chip_.empty()) {
+      std::vector<std::string> names;
+      for (const catalog::Chip& chip : basis_.catalog.chips) names.push_back(chip.name);
+      fail(ErrorKind::not_found, "claim '{}': '{}' is no chip of the catalog; known: {}", text_,
+           unknown_chip_, join(names, ", "));
+    }
   }
 
  private:
@@ -315,7 +331,12 @@ class Reader {
            text_, number);
     }
     if (attached && unit != "k") return;
-    if (!counts_chips()) return;
+    if (!counts_chips()) {
+      if (!attached && next() != nullptr && may_be_chip(next()->word)) {
+        unknown_chip_ = next()->word;
+      }
+      return;
+    }
     set_accelerators(number * (attached ? scale_of(unit) : 1));
     // "8k" is said of 8,192 as well.
     if (attached && number == std::floor(number)) {
@@ -327,7 +348,8 @@ class Reader {
   const ClaimBasis& basis_;
   Claim& claim_;
   std::vector<Token> tokens_;
-  std::string card_;  // "pcie" or "nvl", apart from the chip
+  std::string card_;          // "pcie" or "nvl", apart from the chip
+  std::string unknown_chip_;  // a word after a number that is like a chip's name
   size_t at_ = 0;
 };
 
