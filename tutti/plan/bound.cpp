@@ -76,7 +76,7 @@ double LayoutBounds::layout_seconds(const Layout& layout, const Ranks& ranks) {
   const int64_t micro_batches = recipe_.batch.global / (layout.micro * mesh.dp);
   const Ranks::Traffic& traffic = ranks.traffic[static_cast<size_t>(mesh.zero)];
   const std::vector<PassSeconds>* passes = &passes_;
-  const int64_t zero = traffic_zero(mesh, profile_);
+  const int64_t zero = spec::held_zero(mesh, profile_);
   if (zero >= 2) {
     adjusted_.resize(passes_.size());
     for (size_t g = 0; g < passes_.size(); ++g) {
@@ -104,7 +104,9 @@ double LayoutBounds::layout_seconds(const Layout& layout, const Ranks& ranks) {
       const double busy = forward + backward;
       if (busy < most * (1 - 1e-9)) continue;
       double own = 0;
-      if (zero <= 1) own += exposed_traffic(mesh, traffic.reduce[r], backward, usable);
+      if (zero <= 1) {
+        own += exposed_reduce(mesh, profile_, micro_batches, traffic.reduce[r], backward, usable);
+      }
       if (zero >= 1) own += exposed_traffic(mesh, traffic.gather[r], forward, usable);
       data = busy > most * (1 + 1e-9) ? own : std::min(data, own);
       most = std::max(most, busy);

@@ -254,14 +254,15 @@ void LayoutBounds::apply_without_batch(const Layout& layout) {
 
 double LayoutBounds::parameter_bytes(const Layout& group) {
   const spec::Mesh& mesh = group.mesh;
+  const int64_t most = mesh.pp > 1 ? pipeline_zero(profile_) : 3;
   const Key key = {mesh.tp, mesh.cp, mesh.ep, mesh.dp, static_cast<int64_t>(group.precision),
-                   0,       0,       0};
+                   most,    0,       0};
   const auto [found, added] = parameter_bytes_.try_emplace(key, 0);
   if (!added) return found->second;
   apply_without_batch(group);
   recipe_.parallel.pp = recipe_.parallel.vpp = 1;
   double least = std::numeric_limits<double>::infinity();
-  for (const int64_t zero : {0, 1, 2, 3}) {
+  for (int64_t zero = 0; zero <= most; ++zero) {
     recipe_.parallel.zero = zero;
     least = std::min(least, static_bytes(0));
   }

@@ -217,18 +217,27 @@ std::vector<ScheduleChoice> schedules_of(const LayoutSpace& space, const Layout&
   return out;
 }
 
+int64_t pipeline_zero(const spec::Profile& profile) {
+  switch (profile.pipelined_zero) {
+    case spec::PipelinedZero::micro_batch: return 3;
+    case spec::PipelinedZero::round: return 2;
+    case spec::PipelinedZero::step: return 1;
+  }
+  return 3;
+}
+
 std::vector<int64_t> zero_stages_of(const LayoutSpace& space, const Layout& group) {
   if (space.kept.zero) return {space.recipe->parallel.zero};
   if (spec::replicas(group.mesh) == 1) return {0};
-  std::vector<int64_t> all(kZeroStages);
+  std::vector<int64_t> all(group.mesh.pp > 1 ? static_cast<size_t>(space.most_pipeline_zero) + 1
+                                             : kZeroStages);
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
 
 int64_t layouts_of(const LayoutSpace& space, const Layout& group) {
   const Kept& kept = space.kept;
-  const int64_t zeros =
-      kept.zero || spec::replicas(group.mesh) == 1 ? 1 : static_cast<int64_t>(kZeroStages);
+  const auto zeros = static_cast<int64_t>(zero_stages_of(space, group).size());
   if (kept.schedule || kept.vpp || group.recompute.layers > 0) {
     return zeros * static_cast<int64_t>(schedules_of(space, group).size());
   }

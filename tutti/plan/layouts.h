@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tutti/catalog/chips.h"
+#include "tutti/spec/program/profile.h"
 #include "tutti/spec/recipe/recipe.h"
 
 namespace tutti::plan {
@@ -50,7 +51,13 @@ struct LayoutSpace {
   int64_t chips = 1;
   Kept kept;
   std::vector<spec::Precision> precisions;
+  // The highest ZeRO stage of pipelines: higher ones change neither time nor memory
+  // (pipeline_zero).
+  int64_t most_pipeline_zero = 3;
 };
+
+// The highest ZeRO stage by which pipelines of `profile` hold and move less (PipelinedZero).
+int64_t pipeline_zero(const spec::Profile& profile);
 
 // Precisions of `chip`, the narrowest last: f32 only if the recipe requests it.
 std::vector<spec::Precision> precisions_of(const catalog::Chip& chip, spec::Precision asked);

@@ -51,10 +51,6 @@ const std::array<SplitPart, 12>& split_parts() {
   return parts;
 }
 
-int64_t traffic_zero(const spec::Mesh& mesh, const spec::Profile& profile) {
-  return mesh.pp > 1 && !profile.executable ? std::min<int64_t>(mesh.zero, 1) : mesh.zero;
-}
-
 PassSeconds with_weight_traffic(PassSeconds pass, int64_t zero, double chunk_gather,
                                 double chunk_reduce, const Constants& constants) {
   if (zero < 2) return pass;
@@ -74,7 +70,7 @@ double host_seconds(double work, int64_t ranks, const Constants& constants) {
 std::vector<PassSeconds> pass_seconds(const Pricing& pricing, const spec::Recipe& recipe,
                                       const spec::Profile& profile, const Constants& constants) {
   const spec::Mesh& mesh = recipe.parallel;
-  const int64_t zero = traffic_zero(mesh, profile);
+  const int64_t zero = spec::held_zero(mesh, profile);
   std::vector<PassSeconds> passes;
   for (size_t g = 0; g < pricing.stages.size(); ++g) {
     const StageSeconds& stage = pricing.stages[g];
@@ -157,9 +153,10 @@ StepPrediction Predictor::step(const spec::Recipe& recipe, const spec::Program& 
   // Gradients and weights of the step: hidden behind the passes that produce or need them.
   const RankSeconds& rank = pricing.ranks[busiest];
   const double usable = constants_[Constant::dp_overlap_ratio];
-  const int64_t zero = traffic_zero(mesh, profile);
+  const int64_t zero = spec::held_zero(mesh, profile);
   if (zero <= 1) {
-    out.reduce_seconds = exposed_traffic(mesh, rank.reduce, backward_window, usable);
+    out.reduce_seconds =
+        exposed_reduce(mesh, profile, micro_batches, rank.reduce, backward_window, usable);
   }
   if (zero == 1 || zero == 2) {
     out.gather_seconds = exposed_traffic(mesh, rank.gather, forward_window, usable);

@@ -100,15 +100,20 @@ inline double exposed_traffic(const spec::Mesh& mesh, double alone, double windo
                   exposed_seconds(alone, window, usable) / chunks);
 }
 
-// The ZeRO stage whose weight traffic a run has. Programs that pipeline micro-batches with FSDP
-// keep gathered weights and unreduced gradients until the last micro-batch, so that stages 2 and 3
-// move as much as stage 1: Llama 3 (section 3.3.2: no resharding after the forward pass), PyTorch
-// (torchtitan: reshard_after_forward "default" with pipelining). Tutti itself moves them in every
-// micro-batch.
-int64_t traffic_zero(const spec::Mesh& mesh, const spec::Profile& profile);
+// The exposed part of reducing a rank's gradients, `alone` seconds over all its chunks, if they are
+// not reduced in every micro-batch: the last reduction of a step, and of spec::reduces_rounds the
+// earlier ones, which the passes of a whole round hide.
+inline double exposed_reduce(const spec::Mesh& mesh, const spec::Profile& profile,
+                             int64_t micro_batches, double alone, double window, double usable) {
+  const double last = exposed_traffic(mesh, alone, window, usable);
+  if (!spec::reduces_rounds(mesh, profile)) return last;
+  const int64_t rounds = micro_batches / mesh.pp;
+  return last + static_cast<double>(std::max<int64_t>(0, rounds - 1)) *
+                    exposed_seconds(alone, window * static_cast<double>(mesh.pp), usable);
+}
 
-// `pass` plus the exposed weight traffic of its chunk: stage 3 of traffic_zero gathers weights for
-// every pass, stages 2 and 3 reduce gradients after every micro-batch.
+// `pass` plus the exposed weight traffic of its chunk: stage 3 of spec::held_zero gathers weights
+// for every pass, stages 2 and 3 reduce gradients after every micro-batch.
 PassSeconds with_weight_traffic(PassSeconds pass, int64_t zero, double chunk_gather,
                                 double chunk_reduce, const Constants& constants);
 

@@ -147,22 +147,48 @@ TEST(Predict, RingsAndPipelinesOverNodesUseTheNetwork) {
   EXPECT_NEAR(alone(tied, with({"parallel.tp=2", "parallel.pp=8"})), kNetwork, 1e-4);
 }
 
-// Programs that pipeline with FSDP move weights and gradients once a step, Tutti in every
-// micro-batch.
-TEST(Predict, PipelinesMoveWeightsOnceAStep) {
-  const spec::Profile& published = spec::find_profile("megatron-te");
-  spec::Mesh mesh;
-  mesh.zero = 3;
-  EXPECT_EQ(traffic_zero(mesh, published), 3);
-  mesh.pp = 4;
-  EXPECT_EQ(traffic_zero(mesh, published), 1);
-  EXPECT_EQ(traffic_zero(mesh, spec::tutti_profile()), 3);
-  const auto seconds = [](const char* zero) {
-    std::vector<std::string> layout = kLayout;
-    layout.back() = zero;
-    return predict(recipe_of("llama2-70b", layout), assumed_constants()).step_seconds;
+// What moves less holds more: a pipeline that moves weights and gradients once a step has them
+// whole, and ranks that hold shards move them in every micro-batch.
+TEST(Predict, PipelinesHoldWhatTheyDoNotMove) {
+  struct Both {
+    double seconds = 0;
+    double bytes = 0;
   };
-  EXPECT_NEAR(seconds("parallel.zero=2") / seconds("parallel.zero=1"), 1, 0.02);
+  const auto of = [](const char* profile, int64_t zero, int64_t vpp = 1) {
+    const spec::Recipe recipe = recipe_of(
+        "llama2-70b",
+        {"batch.global=128", "batch.micro=1", "parallel.tp=4", "parallel.pp=4", "parallel.dp=4",
+         "parallel.vpp=" + std::to_string(vpp), "parallel.zero=" + std::to_string(zero)});
+    PipelineSimulator simulator;
+    const Constants constants = assumed_constants();
+    const catalog::System& system = shipped().system("dgx-h100");
+    Predictor predictor(system, constants, simulator);
+    const spec::Profile& found = spec::find_profile(profile);
+    return Both{predictor.step(recipe, found).step_seconds,
+                predict_memory(recipe, found, system, constants).allocated_bytes};
+  };
+  for (const char* kept : {"megatron-te", "torchtitan"}) {
+    const Both first = of(kept, 1);
+    for (const int64_t zero : {2, 3}) {
+      EXPECT_EQ(of(kept, zero).seconds, first.seconds) << kept << zero;
+      EXPECT_EQ(of(kept, zero).bytes, first.bytes) << kept << zero;
+    }
+  }
+  const Both own = of("tutti", 1);
+  for (const int64_t zero : {2, 3}) {
+    EXPECT_GT(of("tutti", zero).seconds, 1.02 * own.seconds) << zero;
+    EXPECT_LT(of("tutti", zero).bytes, 0.9 * own.bytes) << zero;
+  }
+  // Rounds: with virtual stages only, fewer gradients for more reductions.
+  EXPECT_EQ(of("llama3", 2).bytes, of("llama3", 1).bytes);
+  EXPECT_EQ(of("llama3", 2).seconds, of("llama3", 1).seconds);
+  const Both whole = of("llama3", 1, 10);
+  const Both rounds = of("llama3", 2, 10);
+  EXPECT_GE(rounds.seconds, whole.seconds);
+  // Gradients of 4.4 billion parameters in f32, of which a quarter, a chunk of ten and a layer
+  // stay.
+  EXPECT_NEAR((whole.bytes - rounds.bytes) / (4 * 4.3e9), 1 - 0.25 - 0.1 - 0.05, 0.03);
+  EXPECT_EQ(of("llama3", 3, 10).bytes, rounds.bytes);
 }
 
 // From 1,024 to 65,536 GPUs published weak scaling loses several percent.

@@ -6,11 +6,20 @@
 #include <algorithm>
 #include <limits>
 
+#include "tutti/base/text.h"
 #include "tutti/plan/testing/rows.h"
 #include "tutti/plan/unpublished.h"
 
 namespace tutti::plan {
 namespace {
+
+// Llama 3's first and last stages have a layer fewer (section 3.3.2), which a mesh cannot say: the
+// first, with most in-flight micro-batches, is described with eight layers instead of seven. Of 32
+// micro-batches that is 2.4% too much; nothing else may be.
+bool has_uneven_stages(const Measurement& row, double over) {
+  return starts_with(row.source, "Llama 3 Herd of Models") && row.recipe.parallel.dp == 64 &&
+         over < 1.03;
+}
 
 struct Fits {
   int fitting = 0;
@@ -40,6 +49,7 @@ Fits fits_of(const std::string& path, const Constants& constants) {
     for (const spec::Recipe& recipe : choices.recipes) {
       least = std::min(least, predict_memory(recipe, row.profile, system, constants).bytes);
     }
+    if (has_uneven_stages(row, least / system.chip.memory_bytes)) continue;
     const spec::Mesh& mesh = row.recipe.parallel;
     out.others.push_back(fmt::format(
         "{}:{}: {} ({}): {:.1f} of {:.1f} GB, tp {} pp {} cp {} dp {} zero {} micro {}", path,

@@ -46,6 +46,7 @@ class Search {
     space_.recipe = &recipe_;
     space_.chips = chips;
     space_.kept = options.kept;
+    space_.most_pipeline_zero = pipeline_zero(profile);
     space_.precisions = options.precisions.empty() ? precisions_of(system.chip, recipe.precision)
                                                    : options.precisions;
   }

@@ -173,6 +173,7 @@ TEST(Bound, IsNeverAbovePredictedTimeAndMemory) {
                         {"gpt2-1558m", "dgx-a100", 24, "batch.global=96", "tutti", "cuda"},
                         {"mixtral-8x7b", "dgx-h100", 32, "batch.global=64", "tutti", "cuda", false},
                         {"gpt2-1558m", "dgx-a100", 24, "batch.global=96", "tutti"},
+                        {"llama2-70b", "dgx-h100", 64, "batch.global=256", "llama3"},
                         {"llama3.1-8b",
                          "dgx-h100",
                          16,
@@ -280,6 +281,7 @@ TEST(Search, EqualsSimulatingEveryLayout) {
     std::vector<double> times;
     LayoutSpace space = space_of(recipe, c.chips);
     space.precisions = precisions_of(system.chip, recipe.precision);
+    space.most_pipeline_zero = pipeline_zero(spec::find_profile(c.profile));
     int64_t too_large = 0;
     for (const Layout& layout : all_layouts(space)) {
       spec::Recipe one = recipe;
@@ -389,7 +391,7 @@ TEST(Search, JudgesEveryLayoutOfGpt3OnAThousandChipsInTenSeconds) {
                                              assumed_constants(), 1024, {});
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   EXPECT_EQ(result.best.size(), 10U);
-  EXPECT_GT(result.counts.judged, 1000000);
+  EXPECT_GT(result.counts.judged, 500000);  // pipelines with ZeRO 0 and 1 (pipeline_zero)
   if (kMeasures) {
     EXPECT_LT(seconds, 10);
   }

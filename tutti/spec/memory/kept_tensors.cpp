@@ -99,7 +99,7 @@ std::vector<SavedTensor> kept_tensors(const Recipe& recipe, const Profile& profi
 int64_t narrow_frozen_elements(const ParamTable& table, const Recipe& recipe,
                                const Profile& profile, int64_t stage) {
   if (!profile.narrow_frozen_weights || !recipe.lora.enabled() || !is_narrow(recipe.precision) ||
-      recipe.parallel.zero >= 3) {
+      held_zero(recipe.parallel, profile) >= 3) {
     return 0;
   }
   return local_elements(narrow_parameters(table), recipe, stage).total();

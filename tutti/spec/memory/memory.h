@@ -109,7 +109,8 @@
 // blocks at a time, and embedding or head, are then complete: arenas "layer_gradients" f32 (2) and
 // "gathered" c (3), with slots "block" x 2 and "outer" x 1
 // (spec/mesh/zero_layers.h; in other profiles "gathered" holds the largest layer twice, or
-// Profile::gathered_elements). Dense and routed layers share one workspace.
+// Profile::gathered_elements, and pipelines may keep weights and gradients whole: PipelinedZero).
+// Dense and routed layers share one workspace.
 //
 // Recomputation (spec/program/recompute.h): a layer that recomputes keeps the other tensors in its
 // slot; the tensors that it drops are in the single slot "recompute", for the active layer. Bytes

@@ -67,10 +67,29 @@ std::vector<Zone> zero_zones(const LocalElements& elements, const Mesh& mesh) {
 int64_t narrow_only_elements(const ParamTable& table, const Recipe& recipe, const Profile& profile,
                              int64_t stage) {
   if (!profile.narrow_weights || recipe.precision != Precision::mxfp8 || recipe.lora.enabled() ||
-      recipe.parallel.zero >= 3) {
+      held_zero(recipe.parallel, profile) >= 3) {
     return 0;
   }
   return local_elements(narrow_parameters(table), recipe, stage).total();
+}
+
+// Gradients that a rank holds, of `whole` in all: its shard and, if they are reduced after rounds,
+// those of the virtual stage at work and of a layer that is being reduced: FSDP reduces each layer
+// as soon as its last backward pass ends.
+int64_t held_gradients(const ParamTable& table, const Recipe& recipe, const Profile& profile,
+                       int64_t stage, int64_t shard, int64_t whole) {
+  const Mesh& mesh = recipe.parallel;
+  if (held_zero(mesh, profile) >= 2) return shard;
+  if (!reduces_rounds(mesh, profile)) return whole;
+  Recipe flat = recipe;
+  flat.parallel.pp = mesh.virtual_stages();
+  flat.parallel.vpp = 1;
+  int64_t most = 0;
+  for (int64_t g = stage; g < mesh.virtual_stages(); g += mesh.pp) {
+    const LocalElements chunk = local_elements(table, flat, g, true);
+    most = std::max(most, chunk.total() + chunk.largest_layer);
+  }
+  return std::min(whole, shard + most);
 }
 
 // Weights that ZeRO-3 of a published implementation gathers and holds at a time.
@@ -110,10 +129,11 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
     frozen = layers.frozen;
     weights_shard = shard + layers.frozen_shard;
   }
-  const int64_t optimizer = mesh.zero >= 1 ? shard : whole;
+  const int64_t zero = held_zero(mesh, profile);
+  const int64_t optimizer = zero >= 1 ? shard : whole;
   const int64_t wide = whole + frozen - narrow_only_elements(table, recipe, profile, stage);
-  map.arenas.push_back(flat_arena("weights", sizes.compute, mesh.zero >= 3 ? weights_shard : wide));
-  if (mesh.zero >= 3) {
+  map.arenas.push_back(flat_arena("weights", sizes.compute, zero >= 3 ? weights_shard : wide));
+  if (zero >= 3) {
     map.arenas.push_back(
         layered ? layer_arena("gathered", sizes.compute, layers.block_slots, layers.gathered_block,
                               layers.gathered_outer)
@@ -128,7 +148,7 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
   if (format != nullptr && !profile.executable && frozen_narrow == 0) {
     // Both copies, kept from the first micro-batch of a step to the last.
     const LocalElements narrow = local_elements(narrow_parameters(table), recipe, stage);
-    const int64_t count = mesh.zero >= 3 ? 2 * narrow.largest_layer : narrow.total();
+    const int64_t count = zero >= 3 ? 2 * narrow.largest_layer : narrow.total();
     map.arenas.push_back(
         flat_arena("narrow", DType::u8,
                    static_cast<int64_t>(2 * format->element_bytes() * static_cast<double>(count))));
@@ -137,7 +157,8 @@ void add_parameter_arenas(MemoryMap& map, const Recipe& recipe, const Profile& p
   if (has_masters(recipe)) {
     map.arenas.push_back(flat_arena("master", DType::f32, optimizer));
   }
-  map.arenas.push_back(flat_arena("gradients", profile.gradient, mesh.zero >= 2 ? shard : whole));
+  map.arenas.push_back(flat_arena("gradients", profile.gradient,
+                                  held_gradients(table, recipe, profile, stage, shard, whole)));
   if (layered) {
     map.arenas.push_back(layer_arena("layer_gradients", profile.gradient, layers.block_slots,
                                      layers.gradients_block, layers.gradients_outer));

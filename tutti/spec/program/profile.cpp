@@ -19,12 +19,16 @@ const Profile& tutti_profile() {
 namespace {
 
 const std::vector<Profile>& published_profiles() {
-  static const std::vector<Profile> published = {
-      make_megatron_2021_profile(),      make_megatron_2022_profile(),
-      make_megatron_deepspeed_profile(), make_megatron_te_profile(),
-      make_megatron_te_2_11_profile(),   make_megatron_bridge_profile(),
-      make_nemo_mlperf_profile(),        make_nemo_lora_profile(),
-      make_torchtitan_profile()};
+  static const std::vector<Profile> published = {make_megatron_2021_profile(),
+                                                 make_megatron_2022_profile(),
+                                                 make_megatron_deepspeed_profile(),
+                                                 make_megatron_te_profile(),
+                                                 make_megatron_te_2_11_profile(),
+                                                 make_megatron_bridge_profile(),
+                                                 make_nemo_mlperf_profile(),
+                                                 make_nemo_lora_profile(),
+                                                 make_llama3_profile(),
+                                                 make_torchtitan_profile()};
   return published;
 }
 
@@ -48,6 +52,16 @@ const Profile& find_profile(std::string_view name) {
   fail(ErrorKind::usage, "profile: '{}' is unknown;{} accepted: {}", name,
        suggestion.empty() ? "" : " did you mean '" + suggestion + "'?",
        join(profile_names(), ", "));
+}
+
+int64_t held_zero(const Mesh& mesh, const Profile& profile) {
+  const bool keeps = mesh.pp > 1 && profile.pipelined_zero != PipelinedZero::micro_batch;
+  return keeps ? std::min<int64_t>(mesh.zero, 1) : mesh.zero;
+}
+
+bool reduces_rounds(const Mesh& mesh, const Profile& profile) {
+  return profile.pipelined_zero == PipelinedZero::round && mesh.zero >= 2 && mesh.pp > 1 &&
+         mesh.vpp > 1;
 }
 
 int64_t padded_vocabulary(const Profile& profile, const ModelConfig& model, const Mesh& mesh) {

@@ -69,6 +69,15 @@ enum class Split { none, columns, rows };
 // for positions before and after the attention (all-to-all).
 enum class ContextExchange { ring, gather, heads };
 
+// What programs that pipeline micro-batches do with weights (ZeRO 3) and gradients (2 and 3). It
+// decides what a rank holds as well as what it sends.
+enum class PipelinedZero {
+  micro_batch,  // gather weights and reduce gradients in every micro-batch: ranks hold shards
+  round,  // keep gathered weights; with virtual stages reduce a stage's gradients, layer by layer,
+          // in the last of its pp consecutive micro-batches
+  step,   // keep gathered weights and unreduced gradients until the last micro-batch
+};
+
 enum class Element {
   compute,
   f32,
@@ -146,6 +155,7 @@ struct Profile {
   // ZeRO-3: elements of gathered weights that may be live at a time, though a single weight may be
   // larger; 0: two layers.
   int64_t gathered_elements = 0;
+  PipelinedZero pipelined_zero = PipelinedZero::step;
   ContextExchange context_exchange = ContextExchange::gather;
   bool gathers_narrow = false;  // tensor parallel ranks quantize the inputs of narrow products
                                 // before the all-gather, not after it
@@ -167,11 +177,19 @@ struct Profile {
 // with all-gathered keys, bf16 gradients and a dispatcher that sends a token once per domain) or
 // "nemo-mlperf" (megatron-te with bf16 gradients: MLPerf submissions of 2025) or "nemo-lora"
 // (nemo-mlperf with frozen weights and the activation's input in 8 bits: NeMo's adapter tuning) or
-// "torchtitan" (FSDP2 of PyTorch; selective recomputation by operations: every other product runs
-// again); throws usage naming the known ones.
+// "llama3" (megatron-te with Meta's FSDP: PipelinedZero::round) or "torchtitan" (FSDP2 of PyTorch;
+// selective recomputation by operations: every other product runs again); throws usage naming the
+// known ones.
 const Profile& find_profile(std::string_view name);
 const std::vector<std::string>& profile_names();  // accepted by find_profile
 const Profile& tutti_profile();
+
+// The ZeRO stage by which ranks of a run hold weights and gradients between micro-batches, and move
+// them in every micro-batch: the mesh's, or at most 1 if pipelines keep them (PipelinedZero).
+int64_t held_zero(const Mesh& mesh, const Profile& profile);
+// Whether gradients are reduced after rounds of pp micro-batches: PipelinedZero::round with ZeRO 2
+// or 3 and virtual stages. Without virtual stages there is one round.
+bool reduces_rounds(const Mesh& mesh, const Profile& profile);
 // Profile tutti as executed on the device of a recipe (device_profile.cpp). On an accelerator
 // logits are in the compute type, overwritten by their gradient, and all rows of a micro-batch are
 // processed at once, so that the head's gradient is read and written once per micro-batch. If that

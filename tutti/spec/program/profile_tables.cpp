@@ -81,6 +81,7 @@ Profile make_tutti_profile() {
   Profile p;
   p.name = "tutti";
   p.executable = true;
+  p.pipelined_zero = PipelinedZero::micro_batch;
   p.context_exchange = ContextExchange::ring;
   p.loss_chunk_bytes = int64_t{128} << 20;
   p.loss_chunk_rows = 1024;  // enough for the projections' speed, small enough for caches
@@ -362,7 +363,21 @@ Profile make_nemo_lora_profile() {
   return p;
 }
 
-// pytorch/torchtitan, torchtitan/parallelisms/parallelize_llama.py (December 2024): FSDP2;
+// Llama 3 Herd of Models (arXiv 2407.21783), section 3.3.2: FSDP shards optimizer states and
+// gradients, and does not reshard weights after the forward pass. Which gradients a pipeline keeps:
+// Chu et al. 2025 (Scaling Llama 3 Training, ISCA), not re-read: with few micro-batches a virtual
+// stage's are reduced after its consecutive micro-batches.
+Profile make_llama3_profile() {
+  Profile p = make_megatron_te_profile();
+  p.name = "llama3";
+  p.pipelined_zero = PipelinedZero::round;
+  return p;
+}
+
+// pytorch/torchtitan, torchtitan/parallelisms/parallelize_llama.py (December 2024): FSDP2, which
+// with pipelining does not reshard weights after the forward pass (reshard_after_forward "default")
+// and sums unreduced gradients until the last micro-batch (pytorch/pytorch,
+// torch/distributed/pipelining/stage.py: set_requires_gradient_sync).
 // "selective" by operations lists what is saved: the outputs of the attention and of every other
 // matrix product, in the order of the model. Of a block's seven products these are queries, values,
 // gate and the last; keys, the attention's output projection and up run again. The loss reads full
@@ -371,6 +386,7 @@ Profile make_nemo_lora_profile() {
 Profile make_torchtitan_profile() {
   Profile p = make_megatron_te_profile();
   p.name = "torchtitan";
+  p.pipelined_zero = PipelinedZero::step;
   p.narrow_kept_inputs = false;  // torchao: linears keep 16-bit inputs and quantize them again
   p.repeats_whole_forward = false;
   p.selective_parts = kPartNorms | kPartActivation | kPartAlternate;

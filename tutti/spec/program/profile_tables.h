@@ -14,6 +14,7 @@ Profile make_megatron_te_2_11_profile();
 Profile make_megatron_bridge_profile();
 Profile make_nemo_mlperf_profile();
 Profile make_nemo_lora_profile();
+Profile make_llama3_profile();
 Profile make_torchtitan_profile();
 
 }  // namespace tutti::spec
