@@ -10,6 +10,7 @@
 #include "tutti/data/tokenizers/byte_tokenizer.h"
 #include "tutti/object/testing/fake_store.h"
 #include "tutti/train/session/lineage.h"
+#include "tutti/train/session/run_folder.h"
 #include "tutti/train/tasks/evaluate.h"
 
 namespace tutti::train {
@@ -37,6 +38,16 @@ class RunStoreTest : public ::testing::Test {
   std::string folder_;
   spec::DataConfig data_;
 };
+
+TEST_F(RunStoreTest, CheckpointsAreWhereTheRecipeOfTheRunFolderSays) {
+  spec::Recipe recipe;
+  local_.create_directories("runs/mine");
+  write_file_atomic(local_, "runs/mine/recipe.yaml", spec::to_yaml(recipe));
+  EXPECT_EQ(find_checkpoints(*files_, "runs/mine"), "runs/mine/checkpoints");
+  recipe.checkpoint.store = "s3://bucket/runs";
+  write_file_atomic(local_, "runs/mine/recipe.yaml", spec::to_yaml(recipe));
+  EXPECT_EQ(find_checkpoints(*files_, "runs/mine/"), "s3://bucket/runs/mine/checkpoints");
+}
 
 // By pieces of its tokens, since no PREFIX.meta.json records their hash.
 TEST_F(RunStoreTest, ACorpusMadeElsewhereIsIdentifiedByAFewBytes) {

@@ -8,6 +8,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/flat_yaml.h"
+#include "tutti/base/json.h"
 #include "tutti/base/object_store.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/store/manifest.h"
@@ -68,7 +69,9 @@ std::string find_checkpoints(FileSystem& files, const std::string& run) {
   spec::Recipe recipe;
   try {
     for (const auto& [key, value] : flatten_yaml(read_file(files, path))) {
-      if (key == "checkpoint.store") recipe.checkpoint.store = value;
+      if (key != "checkpoint.store") continue;
+      const bool is_quoted = starts_with(value, "\"");  // as texts of a recipe are
+      recipe.checkpoint.store = is_quoted ? parse_json(value, path).get<std::string>() : value;
     }
   } catch (const Error& error) {
     // A damaged recipe is reported where it is needed.
