@@ -27,6 +27,7 @@
 #include "tutti/object/uri.h"
 #include "tutti/telemetry/event_reader.h"
 #include "tutti/telemetry/sinks/progress_bar.h"
+#include "tutti/train/session/home_owner.h"
 #include "tutti/train/session/run_folder.h"
 
 namespace tutti::cli {
@@ -38,13 +39,20 @@ struct LineageArguments {
   std::string remark;
 };
 
-// A checkpoint and the run that it lies in.
+// A checkpoint and the run that it is of.
 struct Subject {
   std::string path;  // absolute
-  std::string run;
+  std::string home;  // where its recipe is: the run folder, or the run's home in an object store
+  std::string run;   // folder of its events, which the control plane knows it by
   std::string manifest_sha256;
   checkpoint::Manifest manifest;
 };
+
+// The run folder of what is in an object store, as its owner recorded it.
+std::string recorded_folder(FileSystem& files, const std::string& home) {
+  const std::string recorded = train::read_owner(files, home).run_folder;
+  return recorded.empty() ? home : recorded;
+}
 
 // `path` is a checkpoint, or a run, whose newest is meant.
 Subject find_subject(const std::string& given) {
@@ -64,7 +72,8 @@ Subject find_subject(const std::string& given) {
     path = newest;
   }
   const std::string text = read_file(files, join_path(path, "manifest.json"));
-  return {path, parent_path(parent_path(path)), control::sha256_hex(text),
+  const std::string home = parent_path(parent_path(path));
+  return {path, home, recorded_folder(files, home), control::sha256_hex(text),
           checkpoint::parse_manifest(text, path)};
 }
 
@@ -245,7 +254,7 @@ int run_approve(const LineageArguments& arguments) {
   const auto job = job_of(session.caller(), subject.run);
   control::Approval approval;
   approval.project = job ? job->request.project
-                         : train::load_recipe(object::file_system(), subject.run).run.project;
+                         : train::load_recipe(object::file_system(), subject.home).run.project;
   if (approval.project.empty()) approval.project = control::kDefaultProject;
   approval.manifest_sha256 = subject.manifest_sha256;
   approval.path = subject.path;
