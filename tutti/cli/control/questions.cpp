@@ -96,9 +96,9 @@ std::map<int64_t, int64_t> ends_of_runs(control::Database& database,
   for (const Job& job : snapshot.jobs) {
     if (!control::owns_nodes(job.state)) continue;
     if (read++ == kMostRuns) break;
-    const auto whole = control::find_job(database, job.id);  // a snapshot has no requests
-    if (!whole || whole->request.run_folder.empty()) continue;
-    const auto end = run_end_seconds(posix_file_system(), whole->request.run_folder, now);
+    const std::string folder = control::run_folder_of(database, job.id);  // not in a snapshot
+    if (folder.empty()) continue;
+    const auto end = run_end_seconds(posix_file_system(), folder, now);
     if (end) ends[job.id] = static_cast<int64_t>(*end * 1000);
   }
   return ends;

@@ -209,6 +209,12 @@ std::optional<Job> find_job(Database& database, int64_t id) {
   return job_from(query, database.path());
 }
 
+std::string run_folder_of(Database& database, int64_t id) {
+  Query query = database.query(
+      "SELECT ifnull(json_extract(request, '$.run_folder'), '') FROM jobs WHERE id = ?", id);
+  return query.next() ? query.text(0) : std::string();
+}
+
 std::optional<Job> find_job_by_key(Database& database, const std::string& user,
                                    const std::string& client_key) {
   Query query = database.query("SELECT " JOB_COLUMNS " FROM jobs WHERE user = ? AND client_key = ?",

@@ -18,6 +18,7 @@ namespace tutti::control {
 int64_t insert_job(Database& database, const Job& job);  // returns its id
 void update_job(Database& database, const Job& job);     // everything but the request
 std::optional<Job> find_job(Database& database, int64_t id);
+std::string run_folder_of(Database& database, int64_t id);  // "" where the job is gone or has none
 std::optional<Job> find_job_by_key(Database& database, const std::string& user,
                                    const std::string& client_key);
 // The jobs that are not final, in the order of submission.

@@ -17,11 +17,15 @@ namespace {
 constexpr int64_t kDayMs = 86'400'000;
 constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
 
-struct Free {
+struct Room {
   int64_t cores = 0;
   int64_t gpus = 0;
 };
-using FreeNodes = std::map<std::string, Free>;
+struct FreeNode {
+  Room free;
+  Room whole;
+};
+using FreeNodes = std::map<std::string, FreeNode>;
 
 struct Usage {
   int64_t nodes = 0;
@@ -51,8 +55,10 @@ class Scheduler {
  public:
   explicit Scheduler(const Snapshot& snapshot) : snapshot_(snapshot) {
     for (const Node& node : snapshot.nodes) {
-      whole_[node.name] = {node.cores, node.gpus};
-      if (node.up && !node.drained) free_[node.name] = {node.cores, node.gpus};
+      const Room whole{node.cores, node.gpus};
+      nodes_.push_back(whole);
+      least_node_cores_ = std::min(least_node_cores_, node.cores);
+      if (node.up && !node.drained) free_[node.name] = {whole, whole};
     }
     for (const Job& job : snapshot.jobs) {
       if (job.state != JobState::pending) by_id_[job.id] = &job;  // claims are of these
@@ -95,14 +101,14 @@ class Scheduler {
   static void take(FreeNodes& free, const Claim& claim) {
     const auto node = free.find(claim.node);
     if (node == free.end()) return;
-    node->second.cores -= claim.cores;
-    node->second.gpus -= claim.gpus;
+    node->second.free.cores -= claim.cores;
+    node->second.free.gpus -= claim.gpus;
   }
   static void give(FreeNodes& free, const Claim& claim) {
     const auto node = free.find(claim.node);
     if (node == free.end()) return;
-    node->second.cores += claim.cores;
-    node->second.gpus += claim.gpus;
+    node->second.free.cores += claim.cores;
+    node->second.free.gpus += claim.gpus;
   }
 
   InProject& project_of(const JobRequest& request) const {
@@ -166,18 +172,15 @@ class Scheduler {
   int64_t fitting(const JobRequest& request) const {
     const auto [entry, is_new] = fitting_.try_emplace(std::pair(request.cores, request.gpus), 0);
     if (is_new) {
-      entry->second = std::count_if(whole_.begin(), whole_.end(), [&](const auto& node) {
-        return node.second.cores >= request.cores && node.second.gpus >= request.gpus;
+      entry->second = std::count_if(nodes_.begin(), nodes_.end(), [&](const Room& node) {
+        return node.cores >= request.cores && node.gpus >= request.gpus;
       });
     }
     return entry->second;
   }
 
   int64_t least_cores(const JobRequest& request) const {
-    if (request.cores > 0) return request.nodes * request.cores;
-    int64_t least = kNoDeadline;
-    for (const auto& [name, node] : whole_) least = std::min(least, node.cores);
-    return request.nodes * least;
+    return request.nodes * (request.cores > 0 ? request.cores : least_node_cores_);
   }
 
   // The claims of a job on nodes with this much free, leaving out `closed`; fullest nodes first.
@@ -186,23 +189,23 @@ class Scheduler {
     const JobRequest& request = job.request;
     std::vector<std::pair<int64_t, std::string>> candidates;
     for (const auto& [name, node] : free) {
-      const Free& whole = whole_.at(name);
+      const auto& [left, whole] = node;
       const bool room = request.cores == 0
-                            ? node.cores == whole.cores && node.gpus == whole.gpus
-                            : node.cores >= request.cores && node.gpus >= request.gpus;
+                            ? left.cores == whole.cores && left.gpus == whole.gpus
+                            : left.cores >= request.cores && left.gpus >= request.gpus;
       if (room && whole.gpus >= request.gpus && closed.count(name) == 0) {
-        candidates.emplace_back(node.cores, name);
+        candidates.emplace_back(left.cores, name);
       }
     }
     if (static_cast<int64_t>(candidates.size()) < request.nodes) return std::nullopt;
     std::sort(candidates.begin(), candidates.end());
     std::vector<Claim> claims;
+    claims.reserve(static_cast<size_t>(request.nodes));
     for (int64_t i = 0; i < request.nodes; ++i) {
       const std::string& name = candidates[static_cast<size_t>(i)].second;
-      const bool all = request.cores == 0;
-      claims.push_back({job.id, job.generation + 1, name,
-                        all ? whole_.at(name).cores : request.cores,
-                        all ? whole_.at(name).gpus : request.gpus});
+      const Room room =
+          request.cores == 0 ? free.at(name).whole : Room{request.cores, request.gpus};
+      claims.push_back({job.id, job.generation + 1, name, room.cores, room.gpus});
     }
     return claims;
   }
@@ -237,7 +240,8 @@ class Scheduler {
   // Nodes on which anything is free.
   void count_open() {
     open_nodes_ = std::count_if(free_.begin(), free_.end(), [&](const auto& node) {
-      return node.second.cores > 0 || node.second.gpus > 0 || whole_.at(node.first).cores == 0;
+      const auto& [left, whole] = node.second;
+      return left.cores > 0 || left.gpus > 0 || whole.cores == 0;
     });
   }
 
@@ -307,7 +311,8 @@ class Scheduler {
   }
 
   const Snapshot& snapshot_;
-  FreeNodes whole_;
+  std::vector<Room> nodes_;  // whole, also those that take no jobs now
+  int64_t least_node_cores_ = std::numeric_limits<int64_t>::max();
   FreeNodes free_;
   int64_t open_nodes_ = 0;
   std::map<int64_t, const Job*> by_id_;
