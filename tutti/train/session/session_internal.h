@@ -16,6 +16,7 @@
 #include "tutti/train/session/gpu_watch.h"
 #include "tutti/train/session/home_owner.h"
 #include "tutti/train/session/mlperf_run.h"
+#include "tutti/train/session/peak_meter.h"
 #include "tutti/train/session/rank_consensus.h"
 #include "tutti/train/session/run_energy.h"
 #include "tutti/train/session/run_state.h"
@@ -77,7 +78,7 @@ class Session {
   void measure_peaks();
   void keep_peak(double measured, double lost);
   double mfu_of_step(double flops, double seconds);
-  void raise_peak(double achieved);
+  void note_peak();
 
   // session_ranks.cpp
   void agree();
@@ -118,11 +119,9 @@ class Session {
   StepTrace trace_;
   RunState state_;
   Summary summary_;
-  std::string peak_key_;      // of the run's machines, in its record of peaks
-  bool peak_raised_ = false;  // by steps
-  double rate_flops_ = 0;     // of the latest steps
-  double rate_seconds_ = 0;
-  int64_t rate_steps_ = 0;
+  std::string peak_key_;  // of the run's machines, in its record of peaks
+  PeakMeter peak_;
+  bool peak_warned_ = false;                         // that steps were faster
   std::optional<checkpoint::Base> initial_weights_;  // when this session began with them
   std::shared_ptr<const data::Dataset> train_set_;
   std::shared_ptr<const data::Dataset> validation_set_;

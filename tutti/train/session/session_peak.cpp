@@ -16,10 +16,6 @@ namespace {
 
 constexpr int kPeakAttempts = 2;     // to measure the peak of a busy machine
 constexpr double kBusyShare = 0.05;  // of the processor time asked for: lost to others
-// Steps that together show a rate: the time of a single one is that between two results, of which
-// the first may have come late.
-constexpr int64_t kRateSteps = 10;
-constexpr double kRateSeconds = 2;
 
 }  // namespace
 
@@ -80,6 +76,7 @@ void Session::keep_peak(double measured, double lost) {
     best = best_peak(files_, options_.run_folder, peak_key_, measured);
   }
   summary_.gemm_peak_flops = consensus_.of_leader(best);
+  peak_ = PeakMeter(summary_.gemm_peak_flops, on_device);
   if (lost <= kBusyShare) return;
   telemetry_.warn(
       fmt::format("the machine is busy: while the peak was measured, {:.0f}% of the processor time "
@@ -88,32 +85,21 @@ void Session::keep_peak(double measured, double lost) {
                   100 * lost, summary_.gemm_peak_flops * 1e-9));
 }
 
-// Steps consist of more than products: when they are faster than these have been, others computed
-// while that was measured. Not so on a device, whose steps may compute in narrower types.
 double Session::mfu_of_step(double flops, double seconds) {
-  double& peak = summary_.gemm_peak_flops;
-  if (peak <= 0) return 0;
-  if (trainer_.stream().memory() == engine::ArenaKind::device) return flops / seconds / peak;
-  rate_flops_ += flops;
-  rate_seconds_ += seconds;
-  if (++rate_steps_ >= kRateSteps && rate_seconds_ >= kRateSeconds) {
-    rate_steps_ = 0;
-    raise_peak(std::exchange(rate_flops_, 0) / std::exchange(rate_seconds_, 0));
-  }
-  return std::min(1.0, flops / seconds / peak);
+  const double mfu = peak_.add_step(flops, seconds);
+  note_peak();
+  return mfu;
 }
 
-void Session::raise_peak(double achieved) {
-  const double before = summary_.gemm_peak_flops;
-  if (before <= 0 || achieved <= before) return;
-  if (trainer_.stream().memory() == engine::ArenaKind::device) return;
-  summary_.gemm_peak_flops = achieved;
-  if (std::exchange(peak_raised_, true)) return;
+// The steps may have raised the peak.
+void Session::note_peak() {
+  const double before = std::exchange(summary_.gemm_peak_flops, peak_.peak_flops_per_second());
+  if (summary_.gemm_peak_flops == before || std::exchange(peak_warned_, true)) return;
   telemetry_.warn(
       fmt::format("steps up to {} reached {:.3g} GFLOP/s, more than the {:.3g} GFLOP/s of matrix "
                   "products that were measured before, when the machine was busy: MFU counts "
                   "against the fastest steps from here on",
-                  state_.step, achieved * 1e-9, before * 1e-9));
+                  state_.step, summary_.gemm_peak_flops * 1e-9, before * 1e-9));
 }
 
 }  // namespace tutti::train

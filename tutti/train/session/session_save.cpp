@@ -187,8 +187,9 @@ void Session::summarize(Outcome outcome, double train_seconds) {
     s.model_flops_per_token = session_flops_ / useful;
   }
   const double achieved = session_steps_ > 0 ? session_flops_ / step_seconds_ : 0;
-  raise_peak(achieved);
-  if (peak_raised_ && consensus_.leads()) {
+  peak_.reach(achieved);
+  note_peak();
+  if (peak_.was_raised() && consensus_.leads()) {
     best_peak(files_, options_.run_folder, peak_key_, s.gemm_peak_flops);
   }
   if (s.gemm_peak_flops > 0) s.mfu_of_gemm_peak = achieved / s.gemm_peak_flops;

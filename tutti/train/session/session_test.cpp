@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "tutti/base/error.h"
 #include "tutti/base/json.h"
@@ -166,6 +169,32 @@ TEST_F(SessionTest, PeakIsTheBestOfTheRun) {
   EXPECT_EQ(events<telemetry::RunStarted>().at(1).gemm_peak_flops, best);
   EXPECT_EQ(summary.gemm_peak_flops, best);
   EXPECT_LT(summary.mfu_of_gemm_peak, 1);
+}
+
+TEST_F(SessionTest, ABusyMachineIsNamed) {
+  std::atomic<bool> done{false};
+  std::vector<std::thread> others;
+  const unsigned count = 3 * std::max(1U, std::thread::hardware_concurrency());
+  others.reserve(count);
+  for (unsigned i = 0; i < count; ++i) {
+    others.emplace_back([&] {
+      while (!done.load(std::memory_order_relaxed)) {
+      }
+    });
+  }
+  SessionOptions options;
+  options.run_folder = "run";
+  options.stop_after_step = 1;
+  telemetry::Telemetry telemetry;
+  telemetry.add(std::make_unique<testing::Collector>(events_));
+  run_session(recipe_, options, files_, telemetry);
+  done.store(true);
+  for (std::thread& other : others) other.join();
+  bool named = false;
+  for (const auto& message : events<telemetry::Message>()) {
+    named = named || message.text.find("the machine is busy") != std::string::npos;
+  }
+  EXPECT_TRUE(named);
 }
 
 // The power fails after the copies of a step were made and before what else was due after it.
