@@ -218,8 +218,11 @@ TEST_F(ClientTest, ErrorsSayWhatIsWrongAndWhatHelps) {
   store_->answer_with(std::nullopt);
   Settings wrong = fake_settings();
   wrong.credentials.secret_key = "another secret";
-  const Error refused = error_of([&] { Client(wrong, store_, without_waiting(1)).get(kObject); });
+  const Client stranger(wrong, store_, without_waiting(1));
+  const Error refused = error_of([&] { stranger.get(kObject); });
   says(ErrorKind::permission, "does not accept the credentials (SignatureDoesNotMatch)", refused);
+  says(ErrorKind::permission, "does not accept the credentials (SignatureDoesNotMatch)",
+       error_of([&] { stranger.head(kObject); }));  // whose answer has no body
   EXPECT_EQ(std::string(refused.what()).find("another secret"), std::string::npos);
 }
 

@@ -200,7 +200,16 @@ void RoutedFileSystem::publish(const std::string& path, std::string_view bytes,
                                const std::string& version, bool& may_be_there) {
   may_be_there = false;
   const Condition condition = {version.empty(), version};
-  client().put(parse_object(path), bytes, condition, &may_be_there);
+  try {
+    client().put(parse_object(path), bytes, condition, &may_be_there);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::unsupported) throw;
+    fail(ErrorKind::unsupported,
+         "{}: checkpoints are committed by conditional writes, so that no process overwrites what "
+         "another one saves; keep them on a disk (leave checkpoint.store empty) or in a store that "
+         "has such writes, such as AWS, Ceph or MinIO; corpora may stay in this one",
+         error.what());
+  }
 }
 
 int64_t RoutedFileSystem::end_uploads(const std::string& folder) {

@@ -156,6 +156,27 @@ TEST_F(FileSystemTest, OfAllWhoSawAVersionOneReplacesIt) {
   EXPECT_FALSE(may_be_there);
 }
 
+// OpenStack Swift answers so.
+TEST_F(FileSystemTest, AStoreWithoutConditionalWritesIsNamedWithTheRemedy) {
+  Response refusal;
+  refusal.status = 501;
+  refusal.body =
+      "<Error><Code>NotImplemented</Code><Message>Conditional object PUTs are not "
+      "supported.</Message></Error>";
+  store_->answer_with(refusal);
+  bool may_be_there = true;
+  try {
+    files_->publish("s3://bucket/m", "one", "", may_be_there);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+    for (const char* said : {"s3://bucket/m", "PUTs are not supported", "checkpoint.store"}) {
+      EXPECT_NE(std::string(error.what()).find(said), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_FALSE(may_be_there);
+}
+
 TEST_F(FileSystemTest, UploadsThatAreNeverClosed) {
   const Client client(fake_settings(), store_, without_waiting(1));
   client.begin_upload({"bucket", "run/a"});
