@@ -129,10 +129,11 @@ void load_run(FileSystem& files, const std::string& path, WeightType weights, Lo
   model.config = recipe.model;
   const DType stored = recipe.precision == spec::Precision::f32 ? DType::f32 : DType::bf16;
   model.weights = make_weights(model.config, recipe.lora, form_of(weights, stored));
-  train::read_parameters(files, run,
-                         [&](const spec::PlacedParam& placed, const std::vector<float>& values) {
-                           model.weights->set(placed, 0, placed.param.count(), values.data());
-                         });
+  train::read_parameters(
+      files, run,
+      [&](const spec::PlacedParam& placed, int64_t first, const std::vector<float>& values) {
+        model.weights->set(placed, first, static_cast<int64_t>(values.size()), values.data());
+      });
   const std::string folder = parent_path(parent_path(run.checkpoint));
   std::vector<std::string> tokenizers = {train::tokenizer_path(folder)};
   for (const spec::CorpusShare& share : recipe.data.train.corpora) {

@@ -216,7 +216,14 @@ void Reader::verify(const std::vector<Chunk>& chunks) {
            index * chunk_bytes + bytes.size());
     }
     verified_[file][index] = 1;
+    leave_memory(file, static_cast<int64_t>(index * chunk_bytes),
+                 static_cast<int64_t>(bytes.size()));
   });
+}
+
+void Reader::leave_memory(size_t file, int64_t offset, int64_t size) const {
+  if (opened_[file] || is_fetched(*maps_[file])) return;
+  maps_[file]->not_needed(static_cast<size_t>(offset), static_cast<size_t>(size));
 }
 
 void Reader::load(const std::vector<TensorTarget>& targets) {
@@ -275,6 +282,8 @@ void Reader::load(const std::vector<TensorTarget>& targets) {
       const char* file = contents(static_cast<size_t>(copy.slice->file)).data();
       copy_box(copy.part, {copy.slice->offset, copy.slice->shape}, file + copy.slice->begin,
                job.box, to, dtype_bytes(stored_type));
+      leave_memory(static_cast<size_t>(copy.slice->file), copy.slice->begin,
+                   copy.slice->end - copy.slice->begin);
     }
     if (!widen) return;
     convert_elements(stored_type, stored.data(), DType::f32, job.target->data,
@@ -307,8 +316,7 @@ void Reader::release(const std::string& name) {
   for (const Slice& slice : tensor(name).slices) {
     const auto file = static_cast<size_t>(slice.file);
     if (!opened_[file] && !is_fetched(*maps_[file])) {
-      maps_[file]->not_needed(static_cast<size_t>(slice.begin),
-                              static_cast<size_t>(slice.end - slice.begin));
+      leave_memory(file, slice.begin, slice.end - slice.begin);
       continue;
     }
     // Whole chunks of it alone: the others hold what is not released.

@@ -73,6 +73,8 @@ class Reader {
   void need(std::vector<Chunk>& chunks, int64_t file, int64_t begin, int64_t end) const;
   static std::vector<Chunk> without_repeats(std::vector<Chunk> chunks);
   void verify(const std::vector<Chunk>& chunks);
+  // Of a plain file: its pages need not stay in this process's memory, only in the page cache.
+  void leave_memory(size_t file, int64_t offset, int64_t size) const;
 
   std::string path_;
   ParallelFor parallel_;

@@ -99,10 +99,11 @@ train::GenerationWeights read_weights(FileSystem& files, train::LoadedRun& run,
   }
   if (pack) run.recipe.precision = spec::Precision::bf16;
   train::GenerationWeights weights(run.recipe, pack);
-  train::read_parameters(files, run,
-                         [&](const spec::PlacedParam& placed, const std::vector<float>& values) {
-                           weights.set(placed, values.data());
-                         });
+  train::read_parameters(
+      files, run,
+      [&](const spec::PlacedParam& placed, int64_t first, const std::vector<float>& values) {
+        weights.set(placed, first, values);
+      });
   return weights;
 }
 

@@ -43,6 +43,25 @@ std::optional<checkpoint::Reader> choose_checkpoint(FileSystem& files, const std
   return checkpoint::Reader(files, *chosen);
 }
 
+// So many of its outermost rows at a time that few elements are in memory beside what takes them.
+void read_in_parts(checkpoint::Reader& reader, const spec::PlacedParam& placed,
+                   const RowSink& sink) {
+  const std::vector<int64_t>& shape = placed.param.shape;
+  const int64_t row_elements = placed.param.count() / shape.front();
+  const int64_t most_rows = std::max<int64_t>(1, kElementsAtOnce / row_elements);
+  std::vector<float> values;
+  for (int64_t row = 0; row < shape.front(); row += most_rows) {
+    std::vector<int64_t> part = shape;
+    std::vector<int64_t> offset(shape.size(), 0);
+    part.front() = std::min(most_rows, shape.front() - row);
+    offset.front() = row;
+    values.resize(static_cast<size_t>(part.front() * row_elements));
+    reader.load({{"param." + placed.name, DType::f32, part, values.data(), shape, offset}});
+    sink(placed, row * row_elements, values);
+  }
+  reader.release("param." + placed.name);
+}
+
 }  // namespace
 
 void check_run_folder(FileSystem& files, const std::string& run) {
@@ -122,7 +141,7 @@ LoadedRun find_run(FileSystem& files, const std::string& path, bool best) {
   return found;
 }
 
-void read_parameters(FileSystem& files, LoadedRun& run, const ParameterSink& sink) {
+void read_parameters(FileSystem& files, LoadedRun& run, const RowSink& sink) {
   std::shared_ptr<checkpoint::Reader> opened = std::exchange(run.reader, nullptr);
   if (!opened) opened = std::make_shared<checkpoint::Reader>(files, run.checkpoint);
   checkpoint::Reader& reader = *opened;
@@ -132,6 +151,10 @@ void read_parameters(FileSystem& files, LoadedRun& run, const ParameterSink& sin
       std::find_if(layout.params.begin(), layout.params.end(),
                    [](const spec::PlacedParam& placed) { return !placed.param.trainable; });
   for (auto next = layout.params.begin(); next != first_frozen;) {
+    if (next->param.count() > kElementsAtOnce) {
+      read_in_parts(reader, *next++, sink);
+      continue;
+    }
     std::vector<std::vector<float>> values;
     std::vector<checkpoint::TensorTarget> targets;
     const auto begin = next;
@@ -145,7 +168,7 @@ void read_parameters(FileSystem& files, LoadedRun& run, const ParameterSink& sin
     } while (next != first_frozen && elements + next->param.count() <= kElementsAtOnce);
     reader.load(targets);
     for (size_t i = 0; i < values.size(); ++i) {
-      sink(*(begin + static_cast<std::ptrdiff_t>(i)), values[i]);
+      sink(*(begin + static_cast<std::ptrdiff_t>(i)), 0, values[i]);
       reader.release(targets[i].name);
     }
   }
@@ -156,7 +179,10 @@ void read_parameters(FileSystem& files, LoadedRun& run, const ParameterSink& sin
          run.checkpoint);
   }
   run.base = find_base(files, *base, run.recipe.checkpoint.initialize_from);
-  load_weights(files, run.base, run.recipe, sink);
+  load_weights(files, run.base, run.recipe,
+               [&](const spec::PlacedParam& placed, const std::vector<float>& values) {
+                 sink(placed, 0, values);
+               });
 }
 
 LoadedRun load_run(FileSystem& files, const std::string& path, bool best) {
@@ -165,8 +191,10 @@ LoadedRun load_run(FileSystem& files, const std::string& path, bool best) {
       spec::param_layout(spec::param_table(loaded.recipe.model, loaded.recipe.lora));
   loaded.master.assign(static_cast<size_t>(layout.elements), 0.0F);
   read_parameters(
-      files, loaded, [&](const spec::PlacedParam& placed, const std::vector<float>& values) {
-        std::copy(values.begin(), values.end(), loaded.master.begin() + placed.element_offset);
+      files, loaded,
+      [&](const spec::PlacedParam& placed, int64_t first, const std::vector<float>& values) {
+        std::copy(values.begin(), values.end(),
+                  loaded.master.begin() + placed.element_offset + first);
       });
   return loaded;
 }

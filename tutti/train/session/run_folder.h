@@ -36,11 +36,14 @@ LoadedRun load_run(FileSystem& files, const std::string& run, bool best);
 // The same without the parameters: `master` and `base` are empty.
 LoadedRun find_run(FileSystem& files, const std::string& run, bool best);
 
-// Hands every parameter of a run that find_run() found to `sink`, f32, few at a time, and fills
-// in run.base: for those that keep the parameters in another form. Once: it closes run.reader.
-void read_parameters(
-    FileSystem& files, LoadedRun& run,
-    const std::function<void(const spec::PlacedParam&, const std::vector<float>&)>& sink);
+// Takes elements [first, first + values.size()) of a parameter [logical shape], whole rows of it.
+using RowSink =
+    std::function<void(const spec::PlacedParam&, int64_t first, const std::vector<float>& values)>;
+
+// Hands every parameter of a run that find_run() found to `sink`, f32, few at a time and large ones
+// in parts, and fills in run.base: for those that keep the parameters in another form. Once: it
+// closes run.reader.
+void read_parameters(FileSystem& files, LoadedRun& run, const RowSink& sink);
 
 // Throws usage where a run that is to be trained has its folder in an object store.
 void check_run_folder(FileSystem& files, const std::string& run_folder);

@@ -55,9 +55,8 @@ telemetry::TextGenerated CheckpointSampler::write(const std::string& checkpoint,
   run.recipe.threads = threads;
   GenerationWeights weights(run.recipe);
   read_parameters(files_, run,
-                  [&](const spec::PlacedParam& placed, const std::vector<float>& values) {
-                    weights.set(placed, values.data());
-                  });
+                  [&](const spec::PlacedParam& placed, int64_t first,
+                      const std::vector<float>& values) { weights.set(placed, first, values); });
   SamplingOptions sampling;
   sampling.tokens = tokens_;
   std::vector<int32_t> ids;

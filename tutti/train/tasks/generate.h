@@ -39,6 +39,10 @@ class GenerationWeights {
   void set(const spec::PlacedParam& placed, const float* values) {
     weights_.set(placed, 0, placed.param.count(), values);
   }
+  // Whole rows of it, from element `first` on.
+  void set(const spec::PlacedParam& placed, int64_t first, const std::vector<float>& values) {
+    weights_.set(placed, first, static_cast<int64_t>(values.size()), values.data());
+  }
 
   const spec::Recipe& recipe() const { return recipe_; }
   const spec::ParamLayout& layout() const { return weights_.layout(); }
