@@ -190,11 +190,12 @@ std::optional<ObjectFacts> Client::head(const Uri& uri) const {
   Outcome outcome = run(call);
   // The answer to HEAD has no body: a missing bucket looks like a missing object.
   if (outcome.response.status == 404) return std::nullopt;
-  if (!is_success(outcome.response.status)) {
+  if (const int status = outcome.response.status; !is_success(status)) {
+    if (is_passing(status, "")) fail_call(call, outcome);
     // Nor does it say what is wrong with the credentials or the clock: that of GET does.
     const Call again = {"look at", "GET", uri, {}, {{"range", "bytes=0-0"}}};
     const Outcome why = run(again);
-    fail_call(call, why.response.status == outcome.response.status ? why : outcome);
+    fail_call(call, why.response.status == status ? why : outcome);
   }
   ObjectFacts facts;
   facts.etag = outcome.response.header("etag");
