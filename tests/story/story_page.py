@@ -7,7 +7,7 @@ STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1c2430; background: #fff; }
 h1 { font-size: 1.7rem; } h2 { font-size: 1.2rem; margin: 2.2rem 0 0; }
 .need { color: #5a6675; font-style: italic; margin: 0 0 .6rem; }
-pre { background: #f3f5f8; padding: .6rem .8rem; overflow-x: auto; font-size: .85rem; margin: .4rem 0; }
+pre { background: #f3f5f8; padding: .6rem .8rem; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85rem; margin: .4rem 0; }
 ul { margin: .4rem 0; } img { max-width: 100%; border: 1px solid #d8dee6; }
 table { border-collapse: collapse; } td, th { padding: .25rem .9rem .25rem 0; text-align: right; } td:first-child, th:first-child { text-align: left; }
 @media (prefers-color-scheme: dark) { body { color: #e4e8ee; background: #14181e; } pre { background: #1f252d; } .need { color: #9aa6b4; } }
