@@ -6,23 +6,10 @@
 #include <utility>
 
 #include "tutti/base/check.h"
+#include "tutti/spec/model/packed_params.h"
 
 namespace tutti::model {
 namespace {
-
-// Whether a product reads it, so that it can be packed; `kind` is then the one it takes.
-bool is_packed(const spec::ModelConfig& model, const spec::PlacedParam& placed, PackKind& kind) {
-  const std::string& name = placed.name;
-  const auto has = [&](std::string_view part) { return name.find(part) != std::string::npos; };
-  if (placed.param.shape.size() < 2 || !name.ends_with(".weight")) return false;
-  if (has(".lora_a.") || has(".lora_b.") || has(".router.")) return false;
-  if (has(".attention.kv_up.")) return false;
-  if (name == "embedding.position.weight") return false;
-  const bool embedding = name == "embedding.token.weight";
-  if (embedding && !model.tied_embeddings) return false;
-  if (embedding || name == "head.weight") kind = PackKind::int8;
-  return true;
-}
 
 int64_t aligned(int64_t bytes) {
   return (bytes + engine::kArenaAlignment - 1) / engine::kArenaAlignment * engine::kArenaAlignment;
@@ -38,10 +25,11 @@ InferenceWeights::InferenceWeights(const spec::ModelConfig& model, spec::ParamLa
     Slot slot;
     slot.offset = bytes;
     const std::vector<int64_t>& shape = placed.param.shape;
-    PackKind kind = pack_.value_or(PackKind::int8);
-    if (pack_ && is_packed(model, placed, kind)) {
+    const std::optional<PackKind> kind =
+        pack_ ? spec::pack_kind_of(model, placed.name, shape, *pack_) : std::nullopt;
+    if (kind) {
       engine::PackedMatrix one;
-      one.kind = kind;
+      one.kind = *kind;
       one.columns = shape.back();
       const int64_t rows = placed.shard.count() / one.columns;
       const int64_t experts = shape.size() > 2 ? shape.front() : 1;

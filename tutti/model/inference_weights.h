@@ -1,12 +1,7 @@
 // The parameters of a model as inference reads them: each in the type that is computed in, or, for
-// matrices that products read, packed to 8 or 4 bits (base/packed_weights.h). Parameters are packed
-// as they arrive, row by row, so that nothing else is ever whole in memory.
-//
-// Packed are the projections of blocks and experts, the head, and the token embeddings where the
-// head is tied to them; of these two the kind is int8 also where the others are int4, as every
-// logit and every token depends on them. Routers, norms, biases, positions, adapters, embeddings
-// that are only looked up and latent attention's projection up of keys and values, which generation
-// applies per head, keep the type that is computed in.
+// matrices that products read (spec/model/packed_params.h), packed to 8 or 4 bits
+// (base/packed_weights.h). Parameters are packed as they arrive, row by row, so that nothing else
+// is ever whole in memory.
 //
 // The experts of a layer are packed one by one, each from a multiple of kPackedAlignment on.
 #pragma once
