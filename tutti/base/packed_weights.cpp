@@ -64,6 +64,16 @@ bf16 int4_scale(const Group& group) {
   return best;
 }
 
+// Of int4: the byte that holds column `column` of a row, and whether in its upper half.
+struct Nibble {
+  int64_t byte = 0;
+  bool upper = false;
+};
+Nibble nibble_of(int64_t column) {
+  const int64_t group = column / kPackGroup;
+  return {group / 4 * (kPackBlock / 2) + 2 * (column % kPackGroup) + group % 4 / 2, group % 2 == 1};
+}
+
 }  // namespace
 
 void pack_row(PackKind kind, const float* values, int64_t columns, uint8_t* codes, bf16* scales) {
@@ -98,16 +108,46 @@ void pack_row(PackKind kind, const float* values, int64_t columns, uint8_t* code
 void unpack_row(PackKind kind, const uint8_t* codes, const bf16* scales, int64_t columns,
                 float* values) {
   for (int64_t i = 0; i < columns; ++i) {
-    const int64_t within = i % kPackGroup;
-    int code;
+    float number = 0;
     if (kind == PackKind::int8) {
-      code = static_cast<int8_t>(codes[i]);
+      number = static_cast<float>(static_cast<int8_t>(codes[i]));
     } else {
-      const int64_t group = i / kPackGroup;
-      const unsigned both = codes[group / 4 * (kPackBlock / 2) + 2 * within + group % 4 / 2];
-      code = static_cast<int>(group % 2 == 0 ? both & 15 : both >> 4) - 8;
+      const Nibble at = nibble_of(i);
+      const unsigned both = codes[at.byte];
+      number = static_cast<float>(static_cast<int>(at.upper ? both >> 4 : both & 15) - 8);
     }
-    values[i] = to_f32(scales[i / kPackGroup]) * static_cast<float>(code);
+    values[i] = to_f32(scales[i / kPackGroup]) * number;
+  }
+}
+
+void set_codes(PackKind kind, const int8_t* numbers, int64_t columns, uint8_t* codes) {
+  const int64_t row_bytes = packed_layout(kind, 1, columns).row_bytes;
+  if (kind == PackKind::int8) {
+    std::copy_n(numbers, columns, codes);
+    std::fill_n(codes + columns, row_bytes - columns, uint8_t{0});
+    return;
+  }
+  std::fill_n(codes, row_bytes, uint8_t{0});
+  for (int64_t i = 0; i < columns; ++i) {
+    const Nibble at = nibble_of(i);
+    const int code = numbers[i] + 8;
+    codes[at.byte] = static_cast<uint8_t>(codes[at.byte] | (at.upper ? code << 4 : code));
+  }
+  for (int64_t i = columns; i < 2 * row_bytes; ++i) {
+    const Nibble at = nibble_of(i);
+    codes[at.byte] = static_cast<uint8_t>(codes[at.byte] | (at.upper ? 0x80 : 0x08));
+  }
+}
+
+void get_codes(PackKind kind, const uint8_t* codes, int64_t columns, int8_t* numbers) {
+  for (int64_t i = 0; i < columns; ++i) {
+    if (kind == PackKind::int8) {
+      numbers[i] = static_cast<int8_t>(codes[i]);
+      continue;
+    }
+    const Nibble at = nibble_of(i);
+    const int both = codes[at.byte];
+    numbers[i] = static_cast<int8_t>((at.upper ? both >> 4 : both & 15) - 8);
   }
 }
 

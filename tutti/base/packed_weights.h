@@ -20,6 +20,7 @@
 namespace tutti {
 
 enum class PackKind : uint8_t { int8, int4 };
+constexpr const char* pack_name(PackKind kind) { return kind == PackKind::int8 ? "int8" : "int4"; }
 
 inline constexpr int64_t kPackGroup = 32;              // columns
 inline constexpr int64_t kPackBlock = 4 * kPackGroup;  // of int4
@@ -45,5 +46,10 @@ constexpr PackedLayout packed_layout(PackKind kind, int64_t rows, int64_t column
 void pack_row(PackKind kind, const float* values, int64_t columns, uint8_t* codes, bf16* scales);
 void unpack_row(PackKind kind, const uint8_t* codes, const bf16* scales, int64_t columns,
                 float* values);
+
+// The numbers that the codes of a row stand for, of int4 code - 8: [columns], to codes as pack_row
+// lays them out, and back.
+void set_codes(PackKind kind, const int8_t* numbers, int64_t columns, uint8_t* codes);
+void get_codes(PackKind kind, const uint8_t* codes, int64_t columns, int8_t* numbers);
 
 }  // namespace tutti

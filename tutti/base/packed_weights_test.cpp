@@ -101,5 +101,22 @@ TEST(PackedWeights, ZerosAndWhatIsNotFiniteStay) {
   }
 }
 
+TEST(PackedWeights, CodesAreTakenOutAndPutBack) {
+  for (const PackKind kind : {PackKind::int8, PackKind::int4}) {
+    for (const int64_t columns : {1, 32, 33, 64, 96, 128, 160, 300}) {
+      const std::vector<float> values = normal_values(columns);
+      const Packed packed = pack(kind, values);
+      std::vector<int8_t> numbers(values.size());
+      get_codes(kind, packed.codes.data(), columns, numbers.data());
+      for (size_t i = 0; i < values.size(); ++i) {
+        EXPECT_EQ(packed.back[i], to_f32(packed.scales[i / 32]) * static_cast<float>(numbers[i]));
+      }
+      std::vector<uint8_t> again(packed.codes.size(), 0x55);
+      set_codes(kind, numbers.data(), columns, again.data());
+      EXPECT_EQ(again, packed.codes) << columns;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tutti

@@ -9,6 +9,7 @@
 #include "tutti/checkpoint/gguf/convert.h"
 #include "tutti/checkpoint/huggingface/folder.h"
 #include "tutti/checkpoint/huggingface/import.h"
+#include "tutti/checkpoint/huggingface/pack_quantized.h"
 #include "tutti/data/corpus/format.h"
 #include "tutti/data/tokenizers/tokenizer_source.h"
 #include "tutti/spec/recipe/recipe.h"
@@ -150,6 +151,33 @@ void load_run(FileSystem& files, const std::string& path, WeightType weights, Lo
       model);
 }
 
+// The form of a model whose matrices are packed in its files: that, or an error.
+Form packed_form(const std::string& path, WeightType weights, PackKind kind) {
+  const WeightType same = kind == PackKind::int8 ? WeightType::int8 : WeightType::int4;
+  if (weights != WeightType::as_stored && weights != same) {
+    fail(ErrorKind::usage,
+         "weights: '{}' is quantized to {} already; leave --weights out, or take the run or the "
+         "model "
+         "that it was made of",
+         path, pack_name(kind));
+  }
+  return {DType::bf16, kind};
+}
+
+void read_packed(const checkpoint::HfFolder& folder, const checkpoint::HfModel& hf,
+                 const checkpoint::HfParameter& parameter, PackKind kind,
+                 model::InferenceWeights& weights) {
+  const spec::PlacedParam& placed = weights.layout().find(parameter.name);
+  int64_t first = 0;
+  for (const checkpoint::HfPart& part : parameter.parts) {
+    checkpoint::stream_packed(folder, part, kind, checkpoint::RopeLayout::half, hf.model.head_dim,
+                              [&](int64_t rows, const int8_t* numbers, const bf16* scales) {
+                                weights.set_packed(placed, first, rows, numbers, scales);
+                                first += rows;
+                              });
+  }
+}
+
 void load_huggingface(FileSystem& files, const std::string& path, WeightType weights,
                       std::optional<DType> stored, LoadedModel& model) {
   const checkpoint::HfFolder folder(files, path);
@@ -159,8 +187,14 @@ void load_huggingface(FileSystem& files, const std::string& path, WeightType wei
   model.notes.insert(model.notes.end(), hf.notes.begin(), hf.notes.end());
   const std::string first = folder.tensor_names().front();
   const DType own = folder.tensor(first).dtype == DType::f32 ? DType::f32 : DType::bf16;
-  model.weights = make_weights(model.config, {}, form_of(weights, stored.value_or(own)));
+  const Form form =
+      hf.packing ? packed_form(path, weights, *hf.packing) : form_of(weights, stored.value_or(own));
+  model.weights = make_weights(model.config, {}, form);
   for (const checkpoint::HfParameter& parameter : checkpoint::locate_parameters(folder, hf)) {
+    if (const auto kind = checkpoint::packed_kind(folder, hf, parameter)) {
+      read_packed(folder, hf, parameter, *kind, *model.weights);
+      continue;
+    }
     RowSetter rows(*model.weights, model.weights->layout().find(parameter.name));
     checkpoint::stream_parameter(
         folder, hf, parameter, DType::f32, checkpoint::RopeLayout::half,
@@ -177,6 +211,10 @@ void load_huggingface(FileSystem& files, const std::string& path, WeightType wei
     } catch (const Error& error) {
       model.notes.emplace_back(error.what());
     }
+  }
+  const std::string own_tokenizer = join_path(path, train::kOwnTokenizer);
+  if (model.tokenizer == nullptr && files.exists(own_tokenizer)) {
+    model.tokenizer = data::load_tokenizer_file(files, own_tokenizer);
   }
   check_tokenizer(path, model);
   read_companions(files, {path}, model);

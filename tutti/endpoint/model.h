@@ -18,6 +18,7 @@ namespace tutti::endpoint {
 // as_stored: the type that the recipe or the files compute in, f32 or bf16; of a GGUF file
 // bf16. int8 and int4: matrices
 // in base/packed_weights.h, all else in bf16; the head and tied embeddings take int8 at least.
+// Files that are packed (checkpoint/huggingface/pack_quantized.h) stay so: other types are refused.
 enum class WeightType : uint8_t { as_stored, bf16, f32, int8, int4 };
 WeightType parse_weight_type(const std::string& name);  // throws usage
 const std::vector<std::string>& weight_type_names();

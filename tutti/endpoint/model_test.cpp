@@ -8,6 +8,8 @@
 #include "tutti/checkpoint/gguf/convert.h"
 #include "tutti/checkpoint/testing/hf_fixture.h"
 #include "tutti/endpoint/testing/served_model.h"
+#include "tutti/train/session/run_folder.h"
+#include "tutti/train/step/initial_weights.h"
 #include "tutti/train/tasks/interchange.h"
 
 namespace tutti::endpoint {
@@ -131,6 +133,102 @@ TEST(LoadModel, PacksWhatProductsRead) {
                 0);
     }
   }
+}
+
+// All bytes that products and lookups read.
+std::string bytes_of(const LoadedModel& model) {
+  std::string out;
+  const model::Parameters parameters = model.weights->parameters();
+  for (const spec::PlacedParam& placed : model.weights->layout().params) {
+    const engine::PackedMatrix first = parameters.packed(placed.name);
+    out += placed.name;
+    if (!first) {
+      const engine::Matrix x = parameters.weight(placed.name);
+      EXPECT_EQ(x.dtype, DType::bf16);
+      out.append(static_cast<const char*>(x.data), static_cast<size_t>(placed.param.count() * 2));
+      continue;
+    }
+    for (int64_t e = 0; e < placed.param.count() / first.columns / first.rows; ++e) {
+      const engine::PackedMatrix one = model::packed_expert(first, e);
+      out.append(static_cast<const char*>(one.data), static_cast<size_t>(one.layout().bytes));
+    }
+  }
+  return out;
+}
+
+Json packable_json(const std::string& type) {
+  Json config = type == "gpt2"      ? checkpoint::gpt2_json()
+                : type == "mixtral" ? checkpoint::mixtral_json()
+                                    : checkpoint::llama_json();
+  if (type == "gpt2") {
+    config["n_embd"] = 96;
+    return config;
+  }
+  config["hidden_size"] = 96;  // three groups: of int4 a block that is not full
+  config["intermediate_size"] = 160;
+  config["tie_word_embeddings"] = type == "tied";
+  if (type != "glm4") return config;
+  // Heads whose pairs are neighbours in files: rows are reordered.
+  config["model_type"] = "glm4";
+  config["architectures"] = {"Glm4ForCausalLM"};
+  config["head_dim"] = 16;
+  config["partial_rotary_factor"] = 0.5;
+  config.erase("rope_scaling");
+  config.erase("mlp_bias");
+  return config;
+}
+
+TEST(LoadModel, AQuantizedExportIsTheModelQuantizedWhenRead) {
+  for (const char* type : {"llama", "tied", "gpt2", "mixtral", "glm4"}) {
+    MemoryFileSystem files;
+    FakeHfModel(packable_json(type)).write(files, "hf");
+    train::import_run(files, "hf", "run", {});
+    for (const PackKind kind : {PackKind::int8, PackKind::int4}) {
+      const std::string folder = std::string("out-") + pack_name(kind);
+      train::ExportOptions options;
+      options.pack = kind;
+      options.tokenizer = "";
+      train::export_run(files, "run", folder, options);
+      const WeightType type_of = kind == PackKind::int8 ? WeightType::int8 : WeightType::int4;
+      const auto expected = load_model(files, "run", type_of, 1);
+      const auto packed = load_model(files, folder, WeightType::as_stored, 1);
+      EXPECT_EQ(packed->weights->pack(), kind);
+      EXPECT_EQ(packed->resident_bytes(), expected->resident_bytes());
+      EXPECT_TRUE(bytes_of(*packed) == bytes_of(*expected)) << type << " " << pack_name(kind);
+      EXPECT_TRUE(bytes_of(*load_model(files, folder, type_of, 1)) == bytes_of(*expected));
+      Engine one(*expected, {.threads = 1});
+      Engine other(*packed, {.threads = 1});
+      const auto request = testing::request({1, 2, 3}, 8);
+      const auto wanted = testing::run_all(one, {request});
+      const auto got = testing::run_all(other, {request});
+      EXPECT_EQ(got.front()->tokens, wanted.front()->tokens);
+      EXPECT_EQ(got.front()->logprobs, wanted.front()->logprobs);
+
+      const Error again = error_of([&] { load_model(files, folder, WeightType::bf16, 1); });
+      EXPECT_TRUE(says(again, ErrorKind::usage, "quantized to " + std::string(pack_name(kind))));
+    }
+  }
+}
+
+TEST(LoadModel, AQuantizedExportIsForServingOnly) {
+  MemoryFileSystem files;
+  FakeHfModel(packable_json("llama")).write(files, "hf");
+  train::import_run(files, "hf", "run", {});
+  train::ExportOptions options;
+  options.pack = PackKind::int4;
+  options.tokenizer = "";
+  train::export_run(files, "run", "out", options);
+  const auto refuses = [&](const Error& error, const char* what) {
+    return says(error, ErrorKind::unsupported, what) &&
+           says(error, ErrorKind::unsupported, "quantized");
+  };
+  EXPECT_TRUE(refuses(error_of([&] { train::import_run(files, "out", "again", {}); }), "imported"));
+  EXPECT_TRUE(refuses(error_of([&] { train::export_run(files, "out", "again", {}); }), "'out'"));
+  EXPECT_TRUE(refuses(error_of([&] { train::load_recipe(files, "out"); }), "is not a run folder"));
+  EXPECT_TRUE(
+      refuses(error_of([&] { train::find_weights(files, "out", "checkpoint.initialize_from"); }),
+              "checkpoint.initialize_from"));
+  EXPECT_FALSE(files.exists("again"));
 }
 
 TEST(LoadModel, ReadsWhatGoesWithAModel) {

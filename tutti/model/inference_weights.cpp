@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -13,6 +14,35 @@ namespace {
 
 int64_t aligned(int64_t bytes) {
   return (bytes + engine::kArenaAlignment - 1) / engine::kArenaAlignment * engine::kArenaAlignment;
+}
+
+// Calls body(begin, end) for parts of `rows` rows, of several threads where there are many.
+void in_parts(int64_t rows, int64_t columns, const std::function<void(int64_t, int64_t)>& body) {
+  constexpr int64_t kElementsOfThread = int64_t{1} << 18;
+  const int64_t most = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  const int64_t threads = std::clamp<int64_t>(rows * columns / kElementsOfThread, 1, most);
+  const auto part = [&](int64_t index) {
+    body(rows * index / threads, rows * (index + 1) / threads);
+  };
+  std::vector<std::thread> others;
+  others.reserve(static_cast<size_t>(threads - 1));
+  for (int64_t i = 1; i < threads; ++i) others.emplace_back(part, i);
+  part(0);
+  for (std::thread& other : others) other.join();
+}
+
+// Row `row` of all experts of a parameter.
+struct PackedRow {
+  uint8_t* codes = nullptr;
+  bf16* scales = nullptr;
+};
+PackedRow packed_row(const engine::PackedMatrix& first, int64_t row) {
+  const PackedLayout layout = first.layout();
+  const engine::PackedMatrix one = packed_expert(first, row / first.rows);
+  const int64_t r = row % first.rows;
+  auto* codes = static_cast<uint8_t*>(one.data);
+  auto* scales = reinterpret_cast<bf16*>(codes + layout.scales_offset);
+  return {codes + r * layout.row_bytes, scales + r * layout.groups};
 }
 
 }  // namespace
@@ -68,14 +98,34 @@ void InferenceWeights::set_rows(const Slot& to, int64_t first, int64_t count, in
     for (int64_t i = 0; i < count * columns; ++i) out[i] = to_bf16(values[i]);
     return;
   }
-  const PackedLayout layout = to.packed->layout();
   for (int64_t row = first; row < first + count; ++row, values += columns) {
-    const engine::PackedMatrix one = packed_expert(*to.packed, row / to.packed->rows);
-    const int64_t r = row % to.packed->rows;
-    auto* codes = static_cast<uint8_t*>(one.data);
-    auto* scales = reinterpret_cast<bf16*>(codes + layout.scales_offset);
-    pack_row(one.kind, values, columns, codes + r * layout.row_bytes, scales + r * layout.groups);
+    const PackedRow to_row = packed_row(*to.packed, row);
+    pack_row(to.packed->kind, values, columns, to_row.codes, to_row.scales);
   }
+}
+
+std::optional<PackKind> InferenceWeights::packed_kind(const spec::PlacedParam& placed) const {
+  const Slot& at = slot(placed);
+  if (!at.packed) return {};
+  return at.packed->kind;
+}
+
+void InferenceWeights::set_packed(const spec::PlacedParam& placed, int64_t first_row, int64_t rows,
+                                  const int8_t* numbers, const bf16* scales) {
+  const Slot& to = slot(placed);
+  TUTTI_CHECK(to.packed.has_value(), "{} is not packed", placed.name);
+  const int64_t columns = to.packed->columns;
+  TUTTI_CHECK(first_row >= 0 && rows >= 0 && columns % kPackGroup == 0 &&
+                  (first_row + rows) * columns <= placed.param.count(),
+              "{}: rows {}+{} of {} columns", placed.name, first_row, rows, columns);
+  const int64_t groups = to.packed->layout().groups;
+  in_parts(rows, columns, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const PackedRow to_row = packed_row(*to.packed, first_row + row);
+      set_codes(to.packed->kind, numbers + row * columns, columns, to_row.codes);
+      std::copy_n(scales + row * groups, groups, to_row.scales);
+    }
+  });
 }
 
 void InferenceWeights::set(const spec::PlacedParam& placed, int64_t first, int64_t count,
@@ -86,19 +136,9 @@ void InferenceWeights::set(const spec::PlacedParam& placed, int64_t first, int64
               "{}: elements {}+{} of {} in rows of {}", placed.name, first, count,
               placed.param.count(), columns);
   const Slot& to = slot(placed);
-  const int64_t rows = count / columns;
-  constexpr int64_t kElementsOfThread = int64_t{1} << 18;
-  const int64_t most = std::max<int64_t>(1, std::thread::hardware_concurrency());
-  const int64_t threads = std::clamp<int64_t>(count / kElementsOfThread, 1, most);
-  const auto part = [&](int64_t index) {
-    const int64_t begin = rows * index / threads;
-    const int64_t end = rows * (index + 1) / threads;
+  in_parts(count / columns, columns, [&](int64_t begin, int64_t end) {
     set_rows(to, first / columns + begin, end - begin, columns, values + begin * columns);
-  };
-  std::vector<std::thread> others;
-  for (int64_t i = 1; i < threads; ++i) others.emplace_back(part, i);
-  part(0);
-  for (std::thread& other : others) other.join();
+  });
 }
 
 Parameters InferenceWeights::parameters() const {

@@ -32,6 +32,15 @@ class InferenceWeights {
   // threads.
   void set(const spec::PlacedParam& placed, int64_t first, int64_t count, const float* values);
 
+  // The same of a parameter that is packed, from codes and scales that are: the numbers of the
+  // codes [rows, columns] (set_codes of base/packed_weights.h) and the scales [rows, columns /
+  // kPackGroup], rows [first_row, first_row + rows) of all matrices of the parameter. The bits are
+  // those that set() makes of the values that were packed.
+  void set_packed(const spec::PlacedParam& placed, int64_t first_row, int64_t rows,
+                  const int8_t* numbers, const bf16* scales);
+  // The kind in which a parameter is packed.
+  std::optional<PackKind> packed_kind(const spec::PlacedParam& placed) const;
+
   const spec::ParamLayout& layout() const { return layout_; }
   DType compute() const { return compute_; }
   std::optional<PackKind> pack() const { return pack_; }

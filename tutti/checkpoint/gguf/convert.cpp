@@ -15,6 +15,7 @@
 #include "tutti/checkpoint/gguf/rope_factors.h"
 #include "tutti/checkpoint/gguf/vocabulary.h"
 #include "tutti/checkpoint/huggingface/folder.h"
+#include "tutti/checkpoint/huggingface/packing_config.h"
 #include "tutti/checkpoint/store/elements.h"
 #include "tutti/checkpoint/store/safetensors.h"
 
@@ -208,6 +209,10 @@ bool is_gguf(FileSystem& files, const std::string& path) {
 GgufWritten write_gguf_of(FileSystem& files, const std::string& folder_path,
                           const std::string& path, const GgufOptions& options) {
   const HfFolder folder(files, folder_path);
+  if (has_packing(folder.config())) {
+    fail(ErrorKind::unsupported, "'{}' cannot be written as GGUF: its weights are quantized",
+         folder_path);
+  }
   GgufConfig config = gguf_config(folder.config(), folder.config_path());
   append_general(options, config.metadata);
   GgufWritten out;

@@ -10,6 +10,7 @@
 #include "tutti/checkpoint/huggingface/dense.h"
 #include "tutti/checkpoint/huggingface/families.h"
 #include "tutti/checkpoint/huggingface/keys.h"
+#include "tutti/checkpoint/huggingface/packing_config.h"
 #include "tutti/checkpoint/huggingface/rope_keys.h"
 
 namespace tutti::checkpoint {
@@ -42,10 +43,19 @@ const HfFamilyNames& read_family(const Json& config, HfKeys& keys, std::string_v
   return *found;
 }
 
-// Quantized weights: only experts of gpt-oss (mxfp4.h) and matrices of DeepSeek (fp8.h).
-void read_quantization(HfKeys& keys, std::string_view path, HfModel& out) {
+// Quantized weights: packed ones of every type but those with stacked experts (pack_quantized.h),
+// experts of gpt-oss (mxfp4.h) and matrices of DeepSeek (fp8.h).
+void read_quantization(HfKeys& keys, const Json& config, std::string_view path, HfModel& out) {
+  const bool stacked = hf_family_names(out.family).experts.stacked;
+  if (has_packing(config) && !stacked) {
+    out.packing = read_packing(keys.object("quantization_config"), out.family, path);
+    return;
+  }
   if (out.family != HfFamily::gpt_oss && !is_deepseek(out.family)) {
-    keys.only("quantization_config", {}, "none: weights in F32, BF16 or F16");
+    keys.only("quantization_config", {},
+              fmt::format("none: weights in F32, BF16 or F16; or quant_method {} with format "
+                          "pack-quantized",
+                          packing_method(out.family)));
     return;
   }
   if (!keys.has("quantization_config")) return;
@@ -189,7 +199,7 @@ HfModel read_hf_config(const Json& config, std::string_view path) {
   HfModel out;
   out.family = read_family(config, keys, path).family;
   check_common(keys);
-  read_quantization(keys, path, out);
+  read_quantization(keys, config, path, out);
   if (out.family == HfFamily::gpt2) {
     read_gpt2(keys, out);
   } else if (is_dense_family(out.family)) {

@@ -8,12 +8,14 @@
 // there as well: they become notes.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tutti/base/dtype.h"
 #include "tutti/base/json.h"
+#include "tutti/base/packed_weights.h"
 #include "tutti/spec/model/config.h"
 
 namespace tutti::checkpoint {
@@ -43,7 +45,8 @@ const char* hf_family_name(HfFamily family);  // the value of "model_type"
 
 struct HfModel {
   HfFamily family = HfFamily::llama;
-  spec::ModelConfig model;         // without a name
+  spec::ModelConfig model;               // without a name
+  std::optional<PackKind> packing = {};  // of matrices that are packed (packing_config.h)
   int64_t left_out_layers = 0;     // multi-token prediction modules after the layers: not read
   std::vector<std::string> notes;  // for the user: ignored keys, dropped dropout
 };

@@ -11,6 +11,7 @@
 #include "tutti/base/dtype.h"
 #include "tutti/base/file.h"
 #include "tutti/base/json.h"
+#include "tutti/base/packed_weights.h"
 #include "tutti/checkpoint/huggingface/stream.h"
 #include "tutti/checkpoint/store/reader.h"
 #include "tutti/spec/model/config.h"
@@ -21,6 +22,9 @@ inline constexpr int64_t kHfShardBytes = 5'000'000'000;  // save_pretrained's "5
 
 struct HfExportOptions {
   std::optional<DType> dtype = {};  // f32, bf16 or f16; absent: as stored, without loss
+  // Matrices that inference packs are written packed (pack_quantized.h), all else as `dtype`, but
+  // tied embeddings as stored (file_pack_kind).
+  std::optional<PackKind> pack = {};
   // Tensor bytes per file; a larger tensor has a file of its own.
   int64_t shard_bytes = kHfShardBytes;
   RopeLayout rope_layout = RopeLayout::half;
@@ -34,12 +38,13 @@ struct HfExported {
   int64_t tensors = 0;
   int64_t tensor_bytes = 0;  // total_size of the index
   int64_t zero_tensors = 0;  // biases that the model does not have
-  DType dtype = DType::f32;  // of all tensors, or f32 if they differ
+  DType dtype = DType::f32;  // of all tensors, or f32 if they differ; with `pack` as in the options
 };
 
 // Writes config.json, model.safetensors or model-IIIII-of-NNNNN.safetensors with their index, into
 // the existing `folder`; syncs each file. Needs memory for the checkpoint's largest tensor. Throws
-// unsupported for a model that transformers does not have (hf_family_of), and like Reader.
+// unsupported for a model that transformers does not have (hf_family_of), or whose matrices cannot
+// be packed, and like Reader.
 HfExported export_parameters(FileSystem& files, Reader& reader, const spec::ModelConfig& model,
                              const std::string& folder, const HfExportOptions& options);
 

@@ -11,6 +11,8 @@
 #include "tutti/checkpoint/huggingface/families.h"
 #include "tutti/checkpoint/huggingface/fp8.h"
 #include "tutti/checkpoint/huggingface/mxfp4.h"
+#include "tutti/checkpoint/huggingface/pack_quantized.h"
+#include "tutti/checkpoint/huggingface/packing_config.h"
 #include "tutti/checkpoint/store/elements.h"
 
 namespace tutti::checkpoint {
@@ -38,7 +40,31 @@ void check_counts(const HfFolder& folder, const HfModel& hf) {
   }
 }
 
-void check_part(const HfFolder& folder, HfFamily family, const HfPart& part) {
+// Of matrices that may be packed; false: the part is not.
+bool check_if_packed(const HfFolder& folder, const HfModel& hf, const HfParameter& parameter,
+                     const HfPart& part) {
+  if (!hf.packing || !has_packed(folder, part)) return false;
+  const std::optional<PackKind> kind = file_pack_kind(hf.model, parameter, *hf.packing);
+  if (!kind) {
+    fail(ErrorKind::unsupported, "{}: tensor '{}' is packed; it may be F32, BF16 or F16",
+         folder.file_of(packed_codes(part)), packed_codes(part));
+  }
+  if (!has_packed(folder, parameter.parts.front())) {
+    fail(ErrorKind::unsupported, "{}: '{}' is packed and '{}' is not; pack both or none",
+         folder.path(), part.name, parameter.parts.front().name);
+  }
+  check_packed(folder, part, *kind);
+  return true;
+}
+
+void check_part(const HfFolder& folder, const HfModel& hf, const HfParameter& parameter,
+                const HfPart& part) {
+  const HfFamily family = hf.family;
+  if (check_if_packed(folder, hf, parameter, part)) return;
+  if (packed_kind(folder, hf, parameter)) {
+    fail(ErrorKind::unsupported, "{}: '{}' is packed and '{}' is not; pack both or none",
+         folder.path(), parameter.parts.front().name, part.name);
+  }
   if (has_mxfp4(folder, part)) return check_mxfp4(folder, part);
   if (has_fp8(folder, part)) {
     if (is_deepseek(family)) return check_fp8(folder, part);
@@ -85,7 +111,11 @@ DType widest(DType a, DType b) {
 }
 
 // Names of the tensors that store a part.
-std::vector<std::string> stored_names(const HfFolder& folder, const HfPart& part) {
+std::vector<std::string> stored_names(const HfFolder& folder, const HfModel& hf,
+                                      const HfPart& part) {
+  if (hf.packing && has_packed(folder, part)) {
+    return {packed_codes(part), packed_scales(part), packed_shape(part)};
+  }
   if (has_mxfp4(folder, part)) return {mxfp4_blocks(part), mxfp4_scales(part)};
   if (has_fp8(folder, part)) return {part.name, fp8_scales(part)};
   return {part.name};
@@ -133,8 +163,8 @@ std::vector<HfParameter> locate_parameters(const HfFolder& folder, const HfModel
   std::set<std::string> expected;
   for (const HfParameter& parameter : parameters) {
     for (const HfPart& part : parameter.parts) {
-      check_part(folder, hf.family, part);
-      for (const std::string& name : stored_names(folder, part)) expected.insert(name);
+      check_part(folder, hf, parameter, part);
+      for (const std::string& name : stored_names(folder, hf, part)) expected.insert(name);
     }
   }
   for (const std::string& name : folder.tensor_names()) {
@@ -184,9 +214,25 @@ void stream_parameter(const HfFolder& folder, const HfModel& hf, const HfParamet
   }
 }
 
+std::optional<PackKind> packed_kind(const HfFolder& folder, const HfModel& hf,
+                                    const HfParameter& parameter) {
+  if (!hf.packing || !has_packed(folder, parameter.parts.front())) return {};
+  return file_pack_kind(hf.model, parameter, *hf.packing);
+}
+
+void refuse_packed(const HfModel& hf, const std::string& folder, const std::string& what) {
+  if (!hf.packing) return;
+  fail(ErrorKind::unsupported,
+       "'{}' {}: its weights are quantized to {}, for serving (tutti endpoint, tutti generate); "
+       "take "
+       "the run or the model that it was made of",
+       folder, what, pack_name(*hf.packing));
+}
+
 HfImported import_parameters(FileSystem& files, const HfFolder& folder, const HfModel& hf,
                              const State& state, const std::string& checkpoints,
                              const HfImportOptions& options) {
+  refuse_packed(hf, folder.path(), "cannot be imported");
   const std::vector<HfParameter> parameters = locate_parameters(folder, hf);
   HfImported imported;
   int64_t total = 0;
@@ -196,7 +242,7 @@ HfImported import_parameters(FileSystem& files, const HfFolder& folder, const Hf
     DType dtype = stored_type(folder, parameter.parts.front());
     for (const HfPart& part : parameter.parts) {
       dtype = widest(dtype, stored_type(folder, part));
-      for (const std::string& name : stored_names(folder, part)) {
+      for (const std::string& name : stored_names(folder, hf, part)) {
         total += static_cast<int64_t>(folder.bytes(name).size());
         ++imported.tensors;
       }

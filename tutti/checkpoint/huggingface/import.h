@@ -35,7 +35,8 @@ struct HfImported {
 
 // Locates and checks the source of each parameter: every tensor of the model must exist, with the
 // shape that config.json implies and a type of parameters, and no others may exist. Throws usage or
-// unsupported naming file and tensor. A head that repeats tied embeddings must be equal to them.
+// unsupported naming file and tensor. Matrices may be packed where HfModel::packing says so; a
+// parameter's are all packed or none. A head that repeats tied embeddings must be equal to them.
 std::vector<HfParameter> locate_parameters(const HfFolder& folder, const HfModel& model);
 
 // The elements of a located parameter as `to`, in order, in pieces of whole elements. `read` is
@@ -44,6 +45,15 @@ std::vector<HfParameter> locate_parameters(const HfFolder& folder, const HfModel
 void stream_parameter(const HfFolder& folder, const HfModel& model, const HfParameter& parameter,
                       DType to, RopeLayout rope_layout, const AppendBytes& append,
                       const std::function<void(int64_t part_bytes, bool whole)>& read = {});
+
+// Whether a parameter's matrices are packed in the folder (pack_quantized.h): then all of them are,
+// in the kind that HfModel::packing has for it. Of a located parameter.
+std::optional<PackKind> packed_kind(const HfFolder& folder, const HfModel& model,
+                                    const HfParameter& parameter);
+
+// Throws unsupported where the weights of a model are packed: `what` names what cannot be done with
+// it and ends the sentence "'FOLDER' ...".
+void refuse_packed(const HfModel& model, const std::string& folder, const std::string& what);
 
 // Writes step-NNNNNNNN of `state` into `checkpoints`. Memory: a few MiB besides the mapped files,
 // whose pages are released as they are read; transposed tensors (GPT-2) one at a time.

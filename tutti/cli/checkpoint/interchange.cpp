@@ -41,12 +41,20 @@ struct ExportArguments {
   bool json = false;
 };
 
-std::optional<DType> parse_file_dtype(const std::string& name) {
+std::optional<DType> parse_file_dtype(const std::string& name, const char* others = "") {
   if (name == "auto") return std::nullopt;
   for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
     if (name == dtype_name(type)) return type;
   }
-  fail(ErrorKind::usage, "--dtype: '{}' is not accepted; accepted: auto, f32, bf16, f16", name);
+  fail(ErrorKind::usage, "--dtype: '{}' is not accepted; accepted: auto, f32, bf16, f16{}", name,
+       others);
+}
+
+std::optional<PackKind> parse_pack_kind(const std::string& name) {
+  for (const PackKind kind : {PackKind::int8, PackKind::int4}) {
+    if (name == pack_name(kind)) return kind;
+  }
+  return std::nullopt;
 }
 
 checkpoint::RopeLayout parse_rope_layout(const std::string& name) {
@@ -157,7 +165,8 @@ int run_export(const ExportArguments& arguments) {
   const checkpoint::GgufType type = !gguf || arguments.dtype == "auto"
                                         ? checkpoint::GgufType::bf16
                                         : checkpoint::parse_gguf_type(arguments.dtype);
-  if (!gguf) options.dtype = parse_file_dtype(arguments.dtype);
+  if (!gguf) options.pack = parse_pack_kind(arguments.dtype);
+  if (!gguf && !options.pack) options.dtype = parse_file_dtype(arguments.dtype, ", int8, int4");
   options.rope_layout = parse_rope_layout(arguments.rope_layout);
   options.shard_bytes = parse_bytes(arguments.shard_bytes, "--shard-bytes");
   if (options.shard_bytes < 1) {
@@ -183,13 +192,14 @@ int run_export(const ExportArguments& arguments) {
   progress.finish();
   const double seconds = monotonic_seconds() - begin;
   const checkpoint::HfExported& done = exported.parameters;
+  const char* dtype = options.pack ? pack_name(*options.pack) : dtype_name(done.dtype);
   print_notes(exported.notes);
   if (arguments.json) {
     print_json({{"folder", exported.folder},
                 {"checkpoint", exported.checkpoint},
                 {"step", exported.step},
                 {"model_type", checkpoint::hf_family_name(exported.family)},
-                {"dtype", dtype_name(done.dtype)},
+                {"dtype", dtype},
                 {"tensors", done.tensors},
                 {"tensor_bytes", done.tensor_bytes},
                 {"weight_files", done.files},
@@ -200,9 +210,9 @@ int run_export(const ExportArguments& arguments) {
   }
   print_text(format_pairs(
       {{"checkpoint", exported.checkpoint},
-       {"model", fmt::format("{}, {} tensors, {}, {}", checkpoint::hf_family_name(exported.family),
-                             done.tensors, dtype_name(done.dtype),
-                             format_bytes(static_cast<double>(done.tensor_bytes)))},
+       {"model",
+        fmt::format("{}, {} tensors, {}, {}", checkpoint::hf_family_name(exported.family),
+                    done.tensors, dtype, format_bytes(static_cast<double>(done.tensor_bytes)))},
        {"weights",
         done.files.size() == 1 ? done.files.front() : fmt::format("{} files", done.files.size())},
        {"tokenizer", names_text(exported.copied_files)},
@@ -262,8 +272,8 @@ void add_checkpoint_export(CLI::App& group, Action& action) {
   command
       ->add_option(
           "--dtype", arguments->dtype,
-          "Write f32, bf16 or f16, in GGUF files also q8_0 or q4_0; auto: as stored (f32 for "
-          "trained runs), in GGUF files bf16")
+          "Write f32, bf16 or f16, or matrices in int8 or int4 for serving, in GGUF files q8_0 or "
+          "q4_0; auto: as stored (f32 for trained runs), in GGUF files bf16")
       ->capture_default_str();
   command->add_option("--shard-bytes", arguments->shard_bytes, "Largest weight file")
       ->capture_default_str();
@@ -282,6 +292,7 @@ void add_checkpoint_export(CLI::App& group, Action& action) {
       "Read it with transformers: AutoModelForCausalLM.from_pretrained(\"DIR\").\n\n"
       "Examples:\n"
       "  tutti checkpoint export runs/tuned --out tuned-hf --dtype bf16\n"
+      "  tutti checkpoint export runs/tuned --out tuned-int4 --dtype int4\n"
       "  tutti checkpoint export runs/tuned --out tuned.gguf --format gguf --dtype q8_0");
   command->callback(
       [arguments, &action] { action = [arguments] { return run_export(*arguments); }; });

@@ -4,11 +4,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/repeated_key.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/huggingface/folder.h"
 #include "tutti/checkpoint/store/manifest.h"
 #include "tutti/cli/data/tokenizer.h"
 #include "tutti/cli/program/commands.h"
@@ -86,9 +89,57 @@ std::vector<int32_t> encode_prompt(const data::Tokenizer& tokenizer, const std::
   return ids;
 }
 
+// What is continued with: a run, whose parameters are read when they are needed, or a model of
+// others, which is in memory.
+struct Source {
+  spec::Recipe recipe;
+  std::string checkpoint;  // or the model's path
+  int64_t step = 0;
+  std::unique_ptr<data::Tokenizer> tokenizer;
+  train::LoadedRun run;
+  std::unique_ptr<endpoint::LoadedModel> model;  // null for a run
+};
+
+bool is_run(FileSystem& files, const std::string& path) {
+  if (!files.exists(path)) return true;  // which says so
+  if (!files.is_directory(path)) return false;
+  return files.exists(train::recipe_path(path)) ||
+         !files.exists(join_path(path, checkpoint::kHfConfig));
+}
+
+Source find_source(FileSystem& files, const GenerateArguments& arguments) {
+  Source out;
+  if (is_run(files, arguments.run)) {
+    out.run = train::find_run(files, arguments.run, arguments.best);
+    out.recipe = out.run.recipe;
+    out.checkpoint = out.run.checkpoint;
+    out.step = out.run.step;
+    out.tokenizer = find_tokenizer(files, out.recipe, run_folder_of(out.run));
+    return out;
+  }
+  if (arguments.best) {
+    fail(ErrorKind::usage, "--best: '{}' is not a run, and has no checkpoints to choose from",
+         arguments.run);
+  }
+  out.model =
+      endpoint::load_model(files, arguments.run, endpoint::parse_weight_type(arguments.weights), 0);
+  for (const std::string& note : out.model->notes) print_message("tutti: " + note + "\n");
+  out.recipe.model = out.model->config;
+  out.checkpoint = arguments.run;
+  out.tokenizer = std::move(out.model->tokenizer);
+  if (out.tokenizer == nullptr) {
+    fail(ErrorKind::not_found,
+         "'{}' has no tokenizer that Tutti reads: put its tokenizer.json there", arguments.run);
+  }
+  return out;
+}
+
 // The parameters, once: a checkpoint's bytes are given back as they are read.
-train::GenerationWeights read_weights(FileSystem& files, train::LoadedRun& run,
-                                      const std::string& type) {
+train::GenerationWeights read_weights(FileSystem& files, Source& source, const std::string& type) {
+  if (source.model != nullptr) {
+    return {source.recipe, std::move(*source.model->weights)};
+  }
+  train::LoadedRun& run = source.run;
   std::optional<PackKind> pack;
   switch (endpoint::parse_weight_type(type)) {
     case endpoint::WeightType::as_stored: break;
@@ -109,10 +160,10 @@ train::GenerationWeights read_weights(FileSystem& files, train::LoadedRun& run,
 
 int run_generate(const GenerateArguments& arguments) {
   FileSystem& files = object::file_system();
-  train::LoadedRun run = train::find_run(files, arguments.run, arguments.best);
-  const auto tokenizer = find_tokenizer(files, run.recipe, run_folder_of(run));
+  Source source = find_source(files, arguments);
+  const data::Tokenizer* tokenizer = source.tokenizer.get();
   const std::vector<int32_t> prompt = encode_prompt(*tokenizer, arguments.prompt, "--prompt");
-  const train::GenerationWeights weights = read_weights(files, run, arguments.weights);
+  const train::GenerationWeights weights = read_weights(files, source, arguments.weights);
 
   const double begin = monotonic_seconds();
   std::string text;
@@ -134,8 +185,8 @@ int run_generate(const GenerateArguments& arguments) {
   const double seconds = monotonic_seconds() - begin;
   if (arguments.json) {
     print_json({{"run", arguments.run},
-                {"checkpoint", run.checkpoint},
-                {"step", run.step},
+                {"checkpoint", source.checkpoint},
+                {"step", source.step},
                 {"prompt", arguments.prompt},
                 {"text", text},
                 {"prompt_tokens", prompt.size()},
@@ -189,15 +240,15 @@ struct Continuation {
 
 int run_generate_file(const GenerateArguments& arguments) {
   FileSystem& files = object::file_system();
-  train::LoadedRun run = train::find_run(files, arguments.run, arguments.best);
-  const auto tokenizer = find_tokenizer(files, run.recipe, run_folder_of(run));
+  Source source = find_source(files, arguments);
+  const data::Tokenizer* tokenizer = source.tokenizer.get();
   const std::vector<FilePrompt> prompts = read_prompts(files, arguments.prompts);
   std::vector<std::vector<int32_t>> encoded;
   for (const FilePrompt& prompt : prompts) {
     encoded.push_back(encode_prompt(*tokenizer, prompt.text, prompt.where));
-    if (static_cast<int64_t>(encoded.back().size()) >= run.recipe.model.context) {
+    if (static_cast<int64_t>(encoded.back().size()) >= source.recipe.model.context) {
       fail(ErrorKind::usage, "{}: {} tokens exceed the model's context of {}; shorten it",
-           prompt.where, encoded.back().size(), run.recipe.model.context);
+           prompt.where, encoded.back().size(), source.recipe.model.context);
     }
   }
   const auto result_json = [&](size_t index, const Continuation& text) {
@@ -209,7 +260,7 @@ int run_generate_file(const GenerateArguments& arguments) {
                 {"end_of_document", text.end_of_document}};
   };
 
-  const train::GenerationWeights weights = read_weights(files, run, arguments.weights);
+  const train::GenerationWeights weights = read_weights(files, source, arguments.weights);
   const double begin = monotonic_seconds();
   std::vector<Continuation> texts(prompts.size());
   size_t written = 0;
@@ -247,8 +298,8 @@ int run_generate_file(const GenerateArguments& arguments) {
   if (arguments.json) {
     const double seconds = monotonic_seconds() - begin;
     print_json({{"run", arguments.run},
-                {"checkpoint", run.checkpoint},
-                {"step", run.step},
+                {"checkpoint", source.checkpoint},
+                {"step", source.step},
                 {"seed", arguments.sampling.seed},
                 {"prompts", prompts.size()},
                 {"tokens", tokens},
@@ -264,8 +315,11 @@ int run_generate_file(const GenerateArguments& arguments) {
 void add_generate(CLI::App& app, Action& action) {
   const auto arguments = std::make_shared<GenerateArguments>();
   train::SamplingOptions& sampling = arguments->sampling;
-  CLI::App* command = app.add_subcommand("generate", "Continue a text with a trained run");
-  command->add_option("RUN", arguments->run, "Run folder, or one checkpoint folder in it")
+  CLI::App* command =
+      app.add_subcommand("generate", "Continue a text with a trained run or a model");
+  command
+      ->add_option("RUN", arguments->run,
+                   "Run folder, one checkpoint folder in it, Hugging Face folder or GGUF file")
       ->required();
   command->add_option("--prompt", arguments->prompt, "Text to continue; default: a new document");
   CLI::Option* one = command->get_option("--prompt");

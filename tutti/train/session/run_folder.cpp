@@ -11,6 +11,8 @@
 #include "tutti/base/json.h"
 #include "tutti/base/object_store.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/huggingface/folder.h"
+#include "tutti/checkpoint/huggingface/packing_config.h"
 #include "tutti/checkpoint/store/manifest.h"
 #include "tutti/checkpoint/store/reader.h"
 #include "tutti/spec/model/params.h"
@@ -103,9 +105,21 @@ std::string mlperf_log_path(const std::string& run) { return join_path(run, "mlp
 std::string events_path(const std::string& run) { return join_path(run, "events.jsonl"); }
 std::string tokenizer_path(const std::string& run) { return join_path(run, "tokenizer.json"); }
 
+void refuse_quantized(FileSystem& files, const std::string& folder, const std::string& what) {
+  const std::string path = join_path(folder, checkpoint::kHfConfig);
+  if (object_store(files, folder) != nullptr || !files.exists(path)) return;
+  const Json config = parse_json(read_file(files, path), path);
+  if (!checkpoint::has_packing(config)) return;
+  fail(ErrorKind::unsupported,
+       "'{}' {}: its weights are quantized, for serving (tutti endpoint, tutti generate); take the "
+       "run or the model that it was made of",
+       folder, what);
+}
+
 spec::Recipe load_recipe(FileSystem& files, const std::string& run) {
   const std::string path = recipe_path(run);
   if (!files.exists(path)) {
+    refuse_quantized(files, run, "is not a run folder");
     fail(ErrorKind::not_found,
          "'{}' is not a run folder: no '{}'; give the folder that 'tutti train' printed", run,
          path);

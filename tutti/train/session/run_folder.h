@@ -45,6 +45,10 @@ using RowSink =
 // closes run.reader.
 void read_parameters(FileSystem& files, LoadedRun& run, const RowSink& sink);
 
+// Throws unsupported where `folder` is an export with quantized weights; `what` ends the sentence
+// "'FOLDER' ...".
+void refuse_quantized(FileSystem& files, const std::string& folder, const std::string& what);
+
 // Throws usage where a run that is to be trained has its folder in an object store.
 void check_run_folder(FileSystem& files, const std::string& run_folder);
 

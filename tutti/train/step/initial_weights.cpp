@@ -126,6 +126,7 @@ std::string find_weights(FileSystem& files, const std::string& folder, const cha
     check_recipe_beside(files, path, key);
     return path;
   }
+  refuse_quantized(files, path, fmt::format("cannot be {}", key));
   const std::string inside = find_checkpoints(files, path);
   const auto newest = checkpoint::newest_valid(
       files, files.is_directory(inside) ? inside : path, [](const auto&, const auto&) {},

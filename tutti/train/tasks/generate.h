@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/base/dtype.h"
@@ -35,6 +36,10 @@ class GenerationWeights {
   // Of flat f32 parameters in the layout of the recipe's model and adapters.
   GenerationWeights(const spec::Recipe& recipe, const float* master,
                     std::optional<PackKind> pack = {});
+
+  // Of weights that are there: in their type, whatever the recipe's precision.
+  GenerationWeights(const spec::Recipe& recipe, model::InferenceWeights weights)
+      : recipe_(recipe), weights_(std::move(weights)) {}
 
   void set(const spec::PlacedParam& placed, const float* values) {
     weights_.set(placed, 0, placed.param.count(), values);

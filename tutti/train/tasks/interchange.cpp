@@ -139,6 +139,16 @@ std::vector<data::OriginalFile> side_files(FileSystem& files, const std::string&
   return found;
 }
 
+void add_own_tokenizer(FileSystem& files, const std::string& run_folder, const std::string& folder,
+                       std::vector<std::string>& names) {
+  const std::string path = tokenizer_path(run_folder);
+  if (!files.exists(path)) return;
+  const auto tokenizer = data::load_tokenizer_file(files, path);
+  if (!tokenizer->originals().empty()) return;
+  data::store_tokenizer(files, *tokenizer, join_path(folder, kOwnTokenizer));
+  names.emplace_back(kOwnTokenizer);
+}
+
 Json original_config(FileSystem& files, const std::string& run_folder) {
   const std::string path = join_path(huggingface_path(run_folder), checkpoint::kHfConfig);
   if (!files.exists(path)) return Json::object();
@@ -250,7 +260,8 @@ ExportedRun export_run(FileSystem& files, const std::string& run, const std::str
   std::optional<checkpoint::Reader> reader(std::in_place, files, source);
   exported.step = reader->manifest().state.step;
   checkpoint::HfExportOptions to;
-  to.dtype = options.dtype;
+  to.dtype = options.pack ? DType::bf16 : options.dtype;
+  to.pack = options.pack;
   to.shard_bytes = options.shard_bytes;
   to.rope_layout = options.rope_layout;
   to.original = original_config(files, run_folder);
@@ -262,6 +273,9 @@ ExportedRun export_run(FileSystem& files, const std::string& run, const std::str
   for (const data::OriginalFile& file : side_files(files, run_folder, options, exported.notes)) {
     write_file_atomic(files, join_path(out.partial(), file.name), file.bytes);
     exported.copied_files.push_back(file.name);
+  }
+  if (options.pack && !options.tokenizer) {
+    add_own_tokenizer(files, run_folder, out.partial(), exported.copied_files);
   }
   if (exported.parameters.zero_tensors > 0) {
     exported.notes.push_back(

@@ -57,7 +57,8 @@ ImportedRun import_run(FileSystem& files, const std::string& source, const std::
                        const ImportOptions& options);
 
 struct ExportOptions {
-  std::optional<DType> dtype = {};  // absent: as stored, f32 where adapters are merged
+  std::optional<DType> dtype = {};    // absent: as stored, f32 where adapters are merged
+  std::optional<PackKind> pack = {};  // HfExportOptions::pack, with all else in bf16
   int64_t shard_bytes = checkpoint::kHfShardBytes;
   checkpoint::RopeLayout rope_layout = checkpoint::RopeLayout::half;
   bool best = false;  // the checkpoint of the lowest validation loss, not the newest
@@ -66,6 +67,10 @@ struct ExportOptions {
   std::optional<std::string> tokenizer = {};
   ByteProgress progress = {};
 };
+
+// In a quantized export: the run's tokenizer where it is of Tutti's own kinds, which have no form
+// in transformers.
+inline constexpr const char* kOwnTokenizer = "tutti_tokenizer.json";
 
 struct ExportedRun {
   std::string folder;
