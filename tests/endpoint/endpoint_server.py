@@ -51,6 +51,18 @@ train: {steps: 300, seed: 1}
     return plain, chat
 
 
+def train_adapter(folder, name, text, targets):
+    """A run of adapters on the plain model, tuned to another text."""
+    folder = pathlib.Path(folder)
+    (folder / f"{name}.txt").write_text(text * 60, encoding="utf-8")
+    tutti(folder, "data", "prepare", f"{name}.txt", "--out", f"{name}-corpus", "--tokenizer",
+          "byte")
+    tutti(folder, "train", "tiny.yaml", f"run.name={name}", f"data.train={name}-corpus",
+          "checkpoint.initialize_from=runs/plain", "lora.rank=4", f"lora.targets={targets}",
+          "train.steps=60")
+    return folder / "runs" / name
+
+
 class Endpoint:
     """`tutti endpoint`, and plain requests to it."""
 

@@ -16,7 +16,7 @@ import time
 import openai
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from endpoint_server import TEXT, Endpoint, train_tiny, tutti  # noqa: E402
+from endpoint_server import TEXT, Endpoint, train_adapter, train_tiny, tutti  # noqa: E402
 
 PATIENCE_SECONDS = 60
 IDLE_CONNECTIONS = 1000
@@ -225,6 +225,50 @@ def idle(endpoint, client):
     return count
 
 
+def adapters(folder, plain):
+    """Adapters over one model: listed, each its own text, the merged model's, alone or mixed."""
+    sea = train_adapter(folder, "sea", "The waves roll over the sand. ", "[qkv, output, mlp]")
+    sky = train_adapter(folder, "sky", "The stars burn in the night. ", "[qkv, mlp]")
+    tutti(folder, "checkpoint", "export-adapter", sky, "--out", "sky-peft")
+    tutti(folder, "checkpoint", "merge", sea, "--out", "sea-merged")
+    endpoint = Endpoint(folder, f"plain={plain}", "sea-merged", "--adapter", f"plain:sea={sea}",
+                        "--adapter", "plain:peft=sky-peft", "--batch-invariant")
+    client = client_of(endpoint)
+    models = {model.id: model.parent for model in client.models.list()}
+    assert models == {"plain": None, "sea": "plain", "peft": "plain", "sea-merged": None}, models
+    assert client.models.retrieve("sea").parent == "plain"
+    assert [a["name"] for a in endpoint.start["models"][0]["adapters"]] == ["sea", "peft"]
+
+    def ask(asked):
+        model, prompt = asked
+        return client.completions.create(model=model, prompt=prompt, max_tokens=20,
+                                         temperature=0).choices[0].text
+    asked = [(model, prompt) for prompt in ("The ", "The quick", "It is 7 o'clock")
+             for model in ("plain", "sea", "peft", "sea-merged")]
+    alone = [ask(one) for one in asked]
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        assert list(pool.map(ask, asked)) == alone
+    texts = dict(zip(asked, alone))
+    assert texts["sea", "The "].startswith("waves roll"), texts
+    assert texts["peft", "The "].startswith("stars burn"), texts
+    assert texts["plain", "The quick"].startswith(" brown"), texts
+    for prompt in ("The ", "The quick", "It is 7 o'clock"):
+        assert texts["sea", prompt] == texts["sea-merged", prompt], texts
+    # A prompt that the model has in its cache is computed again for an adapter.
+    prompt = "The night is long over the sand and the waves"
+
+    def cached(model):
+        usage = client.completions.create(model=model, prompt=prompt, max_tokens=1).usage
+        return usage.prompt_tokens_details.cached_tokens
+    assert [cached(model) for model in ("plain", "sea", "plain", "sea")] == [0, 0, 32, 32]
+    status, text, _ = endpoint.ask("POST", "/v1/completions", {"model": "sky", "prompt": "x"})
+    assert status == 404 and "peft" in json.loads(text)["error"]["message"], text
+    _, text, _ = endpoint.ask("GET", "/metrics")
+    assert b'model_name="plain"' in text and b'model_name="sea"' not in text
+    code, log = endpoint.close()
+    assert code == 0, log
+
+
 def overload(folder, plain):
     """Beyond its queue an endpoint refuses, and says when to ask again."""
     endpoint = Endpoint(folder, f"plain={plain}", "--max-sequences", 1, "--max-waiting", 1)
@@ -296,8 +340,10 @@ def main():
         count = idle(endpoint, client)
         overload(folder, plain)
         keys(folder, plain)
+        adapters(folder, plain)
         drain(endpoint, client)
-        print(f"every route, 16 clients side by side, {count} idle connections, overload, keys, end")
+        print(f"every route, 16 clients side by side, {count} idle connections, overload, keys, "
+              "adapters, end")
 
 
 if __name__ == "__main__":

@@ -60,6 +60,7 @@ void Answer::submit_all() {
   for (size_t i = 0; i < choices_.size(); ++i) {
     GenerationRequest request;
     request.prompt = plan_.prompts[i / static_cast<size_t>(plan_.n)];
+    request.adapter = plan_.adapter;
     request.sampling = plan_.sampling;
     request.sampling.seed += i % static_cast<size_t>(plan_.n);
     const auto id = generator_.submit(

@@ -35,6 +35,7 @@ struct AnswerPlan {
   std::vector<std::vector<int32_t>> prompts;
   std::vector<std::string> echoes;  // what choices of a prompt begin with; empty: nothing
   SamplingParams sampling;          // choice i has seed + i
+  std::string adapter;              // GenerationRequest::adapter
   int64_t n = 1;                    // choices of each prompt
   std::vector<std::string> stops;
   bool stream = false;

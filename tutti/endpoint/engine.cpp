@@ -19,25 +19,6 @@ namespace {
 
 constexpr int64_t kUsualCacheBytes = int64_t{4} << 30;  // as vLLM's on CPUs
 
-// The bounds of vLLM's histograms.
-std::vector<double> first_token_bounds() {
-  return {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5,
-          0.75,  1,     2.5,  5,    7.5,  10,   20,   40,  80,   160};
-}
-std::vector<double> between_tokens_bounds() {
-  return {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10};
-}
-std::vector<double> request_bounds() {
-  return {0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480};
-}
-
-Histogram histogram(std::vector<double> bounds) {
-  Histogram out;
-  out.counts.resize(bounds.size() + 1);
-  out.bounds = std::move(bounds);
-  return out;
-}
-
 int64_t available_memory_bytes() {
   std::ifstream memory("/proc/meminfo");
   for (std::string name; memory >> name;) {
@@ -81,14 +62,15 @@ int64_t pages_of(const LoadedModel& model, const EngineOptions& options) {
   return pages;
 }
 
-}  // namespace
-
-void Histogram::add(double value) {
-  const auto at = std::lower_bound(bounds.begin(), bounds.end(), value) - bounds.begin();
-  ++counts[static_cast<size_t>(at)];
-  sum += value;
-  ++count;
+int64_t largest_rank(const LoadedModel& model) {
+  int64_t out = 0;
+  for (const LoadedAdapter& adapter : model.adapters) {
+    out = std::max(out, adapter.weights->largest_rank());
+  }
+  return out;
 }
+
+}  // namespace
 
 class Engine::Impl {
  public:
@@ -102,20 +84,22 @@ class Engine::Impl {
                  {.pages = pages_,
                   .page_rows = options.page_tokens,
                   .rows = pass_rows_,
-                  .logit_rows = engine::kFewRows}),
+                  .logit_rows = engine::kFewRows,
+                  .adapter_rank = largest_rank(model)}),
         scheduler_({.pages = pages_,
                     .page_tokens = options.page_tokens,
                     .max_sequences = options.max_sequences,
                     .prefill_tokens = options.prefill_tokens,
-                    .prefix_caching = options.prefix_caching}) {
+                    .prefix_caching = options.prefix_caching,
+                    .roots = static_cast<int64_t>(model.adapters.size()) + 1}) {
     live_.cache_pages = pages_;
     live_.cache_bytes =
         pages_ * options.page_tokens *
         model::PagedDecoder::cache_row_bytes(model.config, model.weights->compute());
-    live_.time_to_first_token_seconds = histogram(first_token_bounds());
-    live_.time_per_output_token_seconds = histogram(between_tokens_bounds());
-    live_.queue_seconds = histogram(request_bounds());
-    live_.end_to_end_seconds = histogram(request_bounds());
+    live_.time_to_first_token_seconds = first_token_histogram();
+    live_.time_per_output_token_seconds = between_tokens_histogram();
+    live_.queue_seconds = request_histogram();
+    live_.end_to_end_seconds = request_histogram();
     stats_ = live_;
     thread_ = std::thread([this] { run(); });
   }
@@ -137,6 +121,10 @@ class Engine::Impl {
     sequence->prompt_tokens = static_cast<int64_t>(request.prompt.size());
     sequence->sampler = std::make_unique<Sampler>(std::move(request.sampling), request.prompt);
     sequence->tokens = std::move(request.prompt);
+    if (const LoadedAdapter* adapter = find_adapter(request.adapter)) {
+      sequence->adapter = adapter->weights.get();
+      sequence->root = static_cast<PagePool::Link>(adapter - model_.adapters.data()) + 1;
+    }
     sequence->sink = std::move(sink);
     sequence->submitted_seconds = monotonic_seconds();
     const std::lock_guard lock(mutex_);
@@ -172,6 +160,13 @@ class Engine::Impl {
   }
 
  private:
+  const LoadedAdapter* find_adapter(const std::string& name) const {
+    for (const LoadedAdapter& adapter : model_.adapters) {
+      if (adapter.name == name) return &adapter;
+    }
+    return nullptr;
+  }
+
   void check_request(const GenerationRequest& request) const {
     const auto length = static_cast<int64_t>(request.prompt.size());
     if (length == 0) fail(ErrorKind::usage, "prompt: no tokens");
@@ -185,7 +180,7 @@ class Engine::Impl {
       fail(ErrorKind::usage, "prompt: {} is not a token of the model, which has {}", token,
            model_.config.vocabulary);
     }
-    if (!request.adapter.empty()) {
+    if (!request.adapter.empty() && find_adapter(request.adapter) == nullptr) {
       fail(ErrorKind::usage, "adapter: '{}' is not loaded", request.adapter);
     }
     check(request.sampling, model_.config.vocabulary);
@@ -244,6 +239,11 @@ class Engine::Impl {
         }
       }
     }
+    // Neighbours of one adapter share its products.
+    std::stable_sort(few.begin(), few.end(),
+                     [](const ScheduledTokens& a, const ScheduledTokens& b) {
+                       return a.sequence->root < b.sequence->root;
+                     });
     std::vector<ScheduledTokens> together;
     int64_t rows = 0;
     for (const ScheduledTokens& tokens : few) {
@@ -277,7 +277,7 @@ class Engine::Impl {
       pieces.push_back(
           {std::span<const int32_t>(sequence.tokens)
                .subspan(static_cast<size_t>(sequence.computed), static_cast<size_t>(part.count)),
-           sequence.computed, sequence.pages});
+           sequence.computed, sequence.pages, sequence.adapter});
       row += part.count;
       if (part.to_end) decided.push_back(row - 1);
     }

@@ -9,6 +9,9 @@
 // stay until memory is needed, the longest unused go first. Where pages run out, the youngest
 // request gives up its own and waits; what it has generated it keeps, and computes again.
 //
+// Requests of the model's adapters are computed beside those of the model alone, in the same passes
+// over its weights; prefixes are shared among those of one adapter only.
+//
 // Other requests do not change what a request gets. Products of at most engine::kFewRows rows have
 // the same bits whatever the rows beside them, and prompts are computed by themselves; so texts are
 // the same bits alone or beside others. How a prompt is cut into passes does change the rounding of
@@ -24,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/endpoint/histogram.h"
 #include "tutti/endpoint/model.h"
 #include "tutti/endpoint/sampling.h"
 
@@ -32,7 +36,7 @@ namespace tutti::endpoint {
 struct GenerationRequest {
   std::vector<int32_t> prompt;  // at least one token
   SamplingParams sampling;
-  std::string adapter;  // "": the model as it is; others are not served yet
+  std::string adapter;  // of LoadedModel::adapters; "": the model as it is
 };
 
 enum class FinishReason : uint8_t {
@@ -62,16 +66,6 @@ struct EngineOptions {
   bool prefix_caching = true;
   bool batch_invariant = false;  // prompts in passes of engine::kFewRows rows: the same bits always
   int threads = 0;               // 0: one per core
-};
-
-// How often values fell into (bounds[i-1], bounds[i]]; the last count is of what is above.
-struct Histogram {
-  std::vector<double> bounds;
-  std::vector<int64_t> counts;  // bounds.size() + 1
-  double sum = 0;
-  int64_t count = 0;
-
-  void add(double value);
 };
 
 // Counters are since the engine's start. In parentheses: the name of vLLM's metric.

@@ -127,6 +127,7 @@ void load_run(FileSystem& files, const std::string& path, WeightType weights, Lo
   train::LoadedRun run = train::find_run(files, path, false);
   const spec::Recipe& recipe = run.recipe;
   model.step = run.step;
+  model.checkpoint = run.checkpoint;
   model.config = recipe.model;
   const DType stored = recipe.precision == spec::Precision::f32 ? DType::f32 : DType::bf16;
   model.weights = make_weights(model.config, recipe.lora, form_of(weights, stored));
@@ -183,6 +184,7 @@ void load_huggingface(FileSystem& files, const std::string& path, WeightType wei
   const checkpoint::HfFolder folder(files, path);
   const checkpoint::HfModel hf = checkpoint::read_hf_config(folder.config(), folder.config_path());
   model.config = hf.model;
+  model.family = hf.family;
   model.notes = folder.notes();
   model.notes.insert(model.notes.end(), hf.notes.begin(), hf.notes.end());
   const std::string first = folder.tensor_names().front();
@@ -243,6 +245,12 @@ class ServingFolder {
 };
 
 }  // namespace
+
+int64_t LoadedModel::resident_bytes() const {
+  int64_t out = weights->bytes();
+  for (const LoadedAdapter& adapter : adapters) out += adapter.weights->bytes();
+  return out;
+}
 
 const std::vector<std::string>& weight_type_names() {
   static const std::vector<std::string> names = {"as_stored", "bf16", "f32", "int8", "int4"};

@@ -4,13 +4,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tutti/base/file.h"
 #include "tutti/chat/conversation.h"
+#include "tutti/checkpoint/huggingface/config.h"
 #include "tutti/data/tokenizers/tokenizer.h"
 #include "tutti/model/inference_weights.h"
+#include "tutti/model/served_adapter.h"
 #include "tutti/spec/model/config.h"
 
 namespace tutti::endpoint {
@@ -22,6 +25,13 @@ namespace tutti::endpoint {
 enum class WeightType : uint8_t { as_stored, bf16, f32, int8, int4 };
 WeightType parse_weight_type(const std::string& name);  // throws usage
 const std::vector<std::string>& weight_type_names();
+
+// Adapters that requests may ask for, beside the model that they were trained on.
+struct LoadedAdapter {
+  std::string name;
+  std::string path;  // as it was given
+  std::unique_ptr<model::ServedAdapter> weights;
+};
 
 struct LoadedModel {
   std::string path;  // as it was given
@@ -35,9 +45,12 @@ struct LoadedModel {
                                      // generation_config.json
   std::vector<std::string> notes;    // what a user should know, such as why there is no tokenizer
   int threads = 0;                   // that load_model was given
+  std::string checkpoint;            // of a run: the step folder; else empty
+  std::optional<checkpoint::HfFamily> family;  // of a folder of transformers
+  std::vector<LoadedAdapter> adapters;         // add_adapter()
 
   int64_t context() const { return config.context; }
-  int64_t resident_bytes() const { return weights->bytes(); }
+  int64_t resident_bytes() const;  // of weights and adapters
 };
 
 // Throws not_found, corrupt, usage or unsupported naming path and remedy. Memory: what the result

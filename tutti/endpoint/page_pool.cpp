@@ -4,8 +4,10 @@
 
 namespace tutti::endpoint {
 
-PagePool::PagePool(int64_t pages, int64_t page_tokens)
-    : page_tokens_(page_tokens), states_(static_cast<size_t>(pages)) {
+PagePool::PagePool(int64_t pages, int64_t page_tokens, int64_t roots)
+    : page_tokens_(page_tokens),
+      states_(static_cast<size_t>(pages)),
+      last_link_(static_cast<Link>(roots - 1)) {
   // The first pages first: pages that follow each other are read without being gathered.
   for (int64_t page = pages; page-- > 0;) free_.push_back(static_cast<int32_t>(page));
 }
@@ -71,8 +73,9 @@ PagePool::Link PagePool::publish(int32_t page, Link parent, std::span<const int3
   return at->second.link;
 }
 
-PagePool::Match PagePool::match(std::span<const int32_t> tokens, int64_t limit) {
+PagePool::Match PagePool::match(std::span<const int32_t> tokens, int64_t limit, Link root) {
   Match out;
+  out.link = root;
   const auto page_tokens = static_cast<size_t>(page_tokens_);
   while (static_cast<int64_t>(out.pages.size()) < limit && tokens.size() >= page_tokens) {
     const auto found = published_.find(key_of(out.link, tokens.first(page_tokens)));

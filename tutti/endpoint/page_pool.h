@@ -19,7 +19,9 @@ namespace tutti::endpoint {
 
 class PagePool {
  public:
-  PagePool(int64_t pages, int64_t page_tokens);
+  // roots: texts begin with one of so many links, 0 to roots - 1; those of different ones share no
+  // pages.
+  PagePool(int64_t pages, int64_t page_tokens, int64_t roots = 1);
 
   // A page for one text; -1 when all are in use.
   int32_t allocate();
@@ -30,19 +32,19 @@ class PagePool {
   // Of a text that ends or gives up its pages.
   void release_all(std::vector<int32_t>& pages);
 
-  // The chain that published pages belong to; 0 before the first page of a text.
+  // The chain that published pages belong to; a root before the first page of a text.
   using Link = uint64_t;
   // Publishes a full page that follows `parent` in its text, unless another with the same tokens is
   // there. Returns the link behind it.
   Link publish(int32_t page, Link parent, std::span<const int32_t> tokens);
 
-  // Pages at the start of a text that hold `tokens`, as many full ones as there are, at most
-  // `limit`. They are retained.
+  // Pages at the start of a text of `root` that hold `tokens`, as many full ones as there are, at
+  // most `limit`. They are retained.
   struct Match {
     std::vector<int32_t> pages;
-    Link link = 0;  // behind the last
+    Link link = 0;  // behind the last; without pages the root
   };
-  Match match(std::span<const int32_t> tokens, int64_t limit);
+  Match match(std::span<const int32_t> tokens, int64_t limit, Link root = 0);
 
   int64_t pages() const { return static_cast<int64_t>(states_.size()); }
   int64_t page_tokens() const { return page_tokens_; }

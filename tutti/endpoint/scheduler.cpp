@@ -8,7 +8,7 @@
 namespace tutti::endpoint {
 
 Scheduler::Scheduler(const SchedulerOptions& options)
-    : options_(options), pool_(options.pages, options.page_tokens) {}
+    : options_(options), pool_(options.pages, options.page_tokens, options.roots) {}
 
 int64_t Scheduler::pages_for(int64_t tokens) const {
   return (tokens + options_.page_tokens - 1) / options_.page_tokens;
@@ -17,6 +17,7 @@ int64_t Scheduler::pages_for(int64_t tokens) const {
 void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   TUTTI_CHECK(pages_for(sequence->size()) <= pool_.pages(), "a text of {} tokens for {} pages",
               sequence->size(), pool_.pages());
+  sequence->link = sequence->root;
   waiting_.push_back(std::move(sequence));
 }
 
@@ -39,7 +40,7 @@ void Scheduler::give_up_pages(Sequence& sequence) {
   pool_.release_all(sequence.pages);
   sequence.computed = 0;
   sequence.published_pages = 0;
-  sequence.link = 0;
+  sequence.link = sequence.root;
 }
 
 void Scheduler::preempt_youngest() {
@@ -75,9 +76,10 @@ bool Scheduler::admit() {
   }
   Sequence& sequence = *waiting_.front();
   // At least the last token is computed, as its logits are needed.
-  PagePool::Match match;
+  PagePool::Match match{{}, sequence.root};
   if (options_.prefix_caching) {
-    match = pool_.match(sequence.tokens, (sequence.size() - 1) / options_.page_tokens);
+    match =
+        pool_.match(sequence.tokens, (sequence.size() - 1) / options_.page_tokens, sequence.root);
   }
   // With the next token, but no more than there are pages at all.
   const int64_t needed = std::min(pages_for(sequence.size() + 1), pool_.pages()) -

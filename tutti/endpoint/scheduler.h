@@ -17,6 +17,7 @@
 #include "tutti/endpoint/engine.h"
 #include "tutti/endpoint/page_pool.h"
 #include "tutti/endpoint/sampling.h"
+#include "tutti/model/served_adapter.h"
 
 namespace tutti::endpoint {
 
@@ -27,11 +28,13 @@ struct Sequence {
   int64_t prompt_tokens = 0;
   std::unique_ptr<Sampler> sampler;
   Engine::Sink sink;
+  const model::ServedAdapter* adapter = nullptr;
+  PagePool::Link root = 0;  // of its pages: texts of different adapters share none
 
   int64_t computed = 0;              // tokens whose keys and values are in the cache
   std::vector<int32_t> pages;        // that hold them
   int64_t published_pages = 0;       // of these, from the first on
-  PagePool::Link link = 0;           // behind the last published one
+  PagePool::Link link = 0;           // behind the last published one, at first its root
   int64_t cached_prompt_tokens = 0;  // found when it was first admitted
   bool admitted = false;             // ever
   bool first_scheduled = false;      // its first step has begun
@@ -48,6 +51,7 @@ struct SchedulerOptions {
   int64_t max_sequences = 16;
   int64_t prefill_tokens = 256;
   bool prefix_caching = true;
+  int64_t roots = 1;  // of texts
 };
 
 // Tokens of a sequence to be computed next, from `computed` on. The pages for them are there.

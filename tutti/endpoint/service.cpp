@@ -46,12 +46,6 @@ HttpResponse json_response(const Json& json) {
   return response;
 }
 
-HttpResponse later(std::shared_ptr<HttpReply> reply) {
-  HttpResponse response;
-  response.later = std::move(reply);
-  return response;
-}
-
 }  // namespace
 
 struct Service::State {
@@ -153,7 +147,10 @@ struct Service::State {
   }
 
   const ServedModel& model_of(const std::string& name) const {
-    if (name.empty() && options.models.size() == 1) return options.models.front();
+    const auto is_model = [](const ServedModel& one) { return one.parent.empty(); };
+    const std::vector<ServedModel>& models = options.models;
+    const bool is_one = std::count_if(models.begin(), models.end(), is_model) == 1;
+    if (name.empty() && is_one) return models.front();
     if (name.empty()) refuse_param("model", "'model' is missing");
     std::vector<std::string> known;
     for (const ServedModel& model : options.models) {
@@ -193,6 +190,7 @@ struct Service::State {
     }
     add_prompts(request, served, plan);
     plan.sampling.max_tokens = most_tokens(request, served, plan);
+    plan.adapter = served.adapter;
     plan.n = request.n;
     plan.stops = request.stops;
     plan.stream = request.stream;
@@ -209,7 +207,9 @@ struct Service::State {
       refuse_param("stop", "'stop' needs a tokenizer, which the model does not have");
     }
     try {
-      return later(Answer::start(generator_of(*served.engine), std::move(plan)));
+      HttpResponse response;
+      response.later = Answer::start(generator_of(*served.engine), std::move(plan));
+      return response;
     } catch (const ApiError& error) {
       check_open();  // the engine refuses then, too
       throw ApiError(error);
@@ -291,6 +291,7 @@ struct Service::State {
             {"object", "model"},
             {"created", started},
             {"owned_by", "tutti"},
+            {"parent", served.parent.empty() ? Json() : Json(served.parent)},
             {"max_model_len", served.engine->longest_text()},
             {"chat", served.model->chat_template != nullptr && served.model->tokenizer != nullptr}};
   }
@@ -314,6 +315,7 @@ struct Service::State {
   HttpResponse metrics(const HttpRequest&) {
     std::vector<ModelMetrics> models;
     for (const ServedModel& served : options.models) {
+      if (!served.parent.empty()) continue;  // counted with its model
       models.push_back({served.name, served.model->resident_bytes(), served.engine->longest_text(),
                         served.engine->stats()});
     }
@@ -361,7 +363,7 @@ struct Service::State {
 };
 
 const std::vector<Service::State::RouteEntry>& Service::State::routes() {
-  static const std::vector<RouteEntry> kRoutes = {
+  static const std::vector<RouteEntry> all = {
       {"POST", "/v1/completions", &State::completions},
       {"POST", "/v1/chat/completions", &State::chat_completions},
       {"GET", "/v1/models", &State::list_models},
@@ -372,7 +374,7 @@ const std::vector<Service::State::RouteEntry>& Service::State::routes() {
       {"GET", "/health", &State::health, true},
       {"GET", "/", &State::page, true},
   };
-  return kRoutes;
+  return all;
 }
 
 Service::Service(ServiceOptions options) : state_(std::make_unique<State>(std::move(options))) {}

@@ -18,10 +18,13 @@
 
 namespace tutti::endpoint {
 
+// A model, or a model with one of its adapters; an adapter follows its model in the list.
 struct ServedModel {
   std::string name;  // as requests call it
   const LoadedModel* model = nullptr;
   Engine* engine = nullptr;
+  std::string adapter = {};  // GenerationRequest::adapter
+  std::string parent = {};   // of an adapter: the name of its model
 };
 
 struct ServiceOptions {

@@ -106,6 +106,11 @@ PagedDecoder::PagedDecoder(const spec::ModelConfig& model, const Parameters& par
     act_ = carver.take(compute, chunk, model.ffn);
     if (model.moe.experts > 0) carve_moe(carver, chunk);
     low_rank_ = carver.take(compute, chunk, std::max<int64_t>(1, low_rank_width));
+    if (sizes.adapter_rank > 0) {
+      const int64_t widest = std::max({query_width + 2 * kv_width, gate * model.ffn, model.hidden});
+      adapter_buffers_.low_rank = carver.take(compute, engine::kFewRows, sizes.adapter_rank);
+      adapter_buffers_.out = carver.take(DType::f32, engine::kFewRows, widest);
+    }
     logits_ = carver.take(DType::f32, sizes.logit_rows, head_.head.weight.rows);
     row_positions_ = engine::vector(carver.take(DType::i32, 1, chunk).data, DType::i32, chunk);
     row_starts_ = engine::vector(carver.take(DType::i32, 1, chunk).data, DType::i32, chunk);
@@ -204,14 +209,28 @@ void PagedDecoder::run_block(engine::Stream& stream, size_t index, std::span<con
     attend_grouped(stream, index, pieces, count);
   }
   linear_forward(stream, attention.output, rows(attention_, count), branch);
+  add_adapters(stream, index, spec::Projection::output, rows(attention_, count), branch);
   end_decoded_branch(stream, layer, layer.attention_norm, branch);
   norm_forward(stream, layer.norm2, residual, branch, norm);
   if (layer.moe) {
     moe_forward(stream, layer.moe, {1, count}, {norm.y, {}, norm.y}, moe_rows(count), branch);
   } else {
-    mlp_forward(stream, layer.mlp, norm.y, {rows(pre_, count), rows(act_, count)}, branch);
+    const MlpSaved saved = {rows(pre_, count), rows(act_, count)};
+    mlp_forward(stream, layer.mlp, norm.y, saved, branch, {}, {.activation = false, .down = false});
+    add_adapters(stream, index, spec::Projection::up, norm.y, saved.pre);
+    mlp_forward(stream, layer.mlp, norm.y, saved, branch, {}, {.up = false});
+    add_adapters(stream, index, spec::Projection::down, saved.act, branch);
   }
   end_decoded_branch(stream, layer, layer.mlp_norm, branch);
+}
+
+void PagedDecoder::add_adapters(engine::Stream& stream, size_t index, spec::Projection projection,
+                                const engine::Matrix& x, const engine::Matrix& y) const {
+  for (const AdaptedRows& rows : adapted_) {
+    adapter_forward(stream, rows.adapter->terms(static_cast<int64_t>(index), projection),
+                    x.slice_rows(rows.first, rows.count), y.slice_rows(rows.first, rows.count),
+                    adapter_buffers_);
+  }
 }
 
 void PagedDecoder::forward(engine::Stream& stream, std::span<const Piece> pieces) {
@@ -219,7 +238,20 @@ void PagedDecoder::forward(engine::Stream& stream, std::span<const Piece> pieces
   int32_t* position = row_positions_.as<int32_t>();
   int32_t* start = row_starts_.as<int32_t>();
   int64_t count = 0;
+  adapted_.clear();
   for (const Piece& piece : pieces) {
+    if (piece.adapter != nullptr) {
+      TUTTI_CHECK(piece.adapter->largest_rank() <= sizes_.adapter_rank,
+                  "decode: an adapter of rank {}, not {}", piece.adapter->largest_rank(),
+                  sizes_.adapter_rank);
+      const auto length = static_cast<int64_t>(piece.tokens.size());
+      if (!adapted_.empty() && adapted_.back().adapter == piece.adapter &&
+          adapted_.back().first + adapted_.back().count == count) {
+        adapted_.back().count += length;
+      } else {
+        adapted_.push_back({count, length, piece.adapter});
+      }
+    }
     TUTTI_CHECK(
         !piece.tokens.empty() && count + static_cast<int64_t>(piece.tokens.size()) <= sizes_.rows,
         "decode: {} + {} rows in a pass of {}", count, piece.tokens.size(), sizes_.rows);

@@ -17,6 +17,7 @@
 #include "tutti/engine/stream.h"
 #include "tutti/model/bind.h"
 #include "tutti/model/latent_decode.h"
+#include "tutti/model/served_adapter.h"
 #include "tutti/spec/model/config.h"
 #include "tutti/spec/model/params.h"
 
@@ -27,6 +28,8 @@ struct DecoderSizes {
   int64_t page_rows = 0;   // positions of a page
   int64_t rows = 0;        // most of a pass
   int64_t logit_rows = 0;  // most of logits()
+  // Most of the rank of a served adapter; 0: there are none.
+  int64_t adapter_rank = 0;
 };
 
 // All memory is allocated by the constructor.
@@ -43,6 +46,7 @@ class PagedDecoder {
     std::span<const int32_t> tokens;
     int64_t past = 0;
     std::span<const int32_t> pages;
+    const ServedAdapter* adapter = nullptr;  // that its rows take, besides the base's weights
   };
   // Rows are numbered through the pieces. At least one token; no position of a page twice.
   void forward(engine::Stream& stream, std::span<const Piece> pieces);
@@ -68,6 +72,9 @@ class PagedDecoder {
     int64_t first_text = 0, first_page = 0;  // in pasts_ and page_tables_
   };
   void plan_attention(std::span<const Piece> pieces);
+  // y of `count` rows with what the adapters of the pieces add to a projection of a block.
+  void add_adapters(engine::Stream& stream, size_t index, spec::Projection projection,
+                    const engine::Matrix& x, const engine::Matrix& y) const;
   void store_rows(size_t index, std::span<const Piece> pieces, const engine::Matrix& keys,
                   const engine::Matrix& values);
   void attend(engine::Stream& stream, size_t index);
@@ -97,6 +104,11 @@ class PagedDecoder {
   LossLayer head_;
 
   // Of the pass at hand.
+  struct AdaptedRows {
+    int64_t first = 0, count = 0;
+    const ServedAdapter* adapter = nullptr;
+  };
+  std::vector<AdaptedRows> adapted_;  // neighbours that take the same are one
   std::vector<Attention> attentions_;
   std::vector<int32_t> pasts_, page_tables_;
 
@@ -116,6 +128,7 @@ class PagedDecoder {
   MoeSaved moe_;                    // of a pass, where the model has experts
   engine::Matrix logits_;           // [logit_rows, padded V] f32
   engine::Matrix low_rank_;         // [rows, columns of adapters] c
+  AdapterBuffers adapter_buffers_;  // where there are served adapters
 };
 
 }  // namespace tutti::model

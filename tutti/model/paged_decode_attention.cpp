@@ -146,6 +146,7 @@ void PagedDecoder::attend_grouped(engine::Stream& stream, size_t index,
   const int64_t kv_width = attention.kv_heads * attention.head_dim;
   const engine::Matrix qkv = rows(qkv_, count);
   linear_forward(stream, attention.qkv, rows(y_, count), qkv);
+  add_adapters(stream, index, spec::Projection::qkv, rows(y_, count), qkv);
   norm_decoded(stream, attention, qkv);
   if (attention.rope_frequency) {
     stream.ops().rope(stream,

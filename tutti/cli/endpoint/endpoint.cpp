@@ -19,6 +19,7 @@
 #include "tutti/cli/endpoint/api_keys.h"
 #include "tutti/cli/program/commands.h"
 #include "tutti/cli/program/common.h"
+#include "tutti/endpoint/adapters.h"
 #include "tutti/endpoint/engine.h"
 #include "tutti/endpoint/model.h"
 #include "tutti/endpoint/service.h"
@@ -30,7 +31,8 @@ namespace {
 constexpr double kFlushSeconds = 10;  // for answers that are finished and not read yet
 
 struct EndpointArguments {
-  std::vector<std::string> models;  // [NAME=]PATH
+  std::vector<std::string> models;    // [NAME=]PATH
+  std::vector<std::string> adapters;  // [MODEL:]NAME=PATH
   std::string address = "127.0.0.1";
   int port = 8000;
   std::vector<std::string> hosts;
@@ -73,10 +75,70 @@ std::pair<std::string, std::string> split_model(const std::string& text) {
   return {text.substr(0, sign), text.substr(sign + 1)};
 }
 
+// An adapter of the command line: [MODEL:]NAME=PATH.
+struct AdapterSource {
+  std::string model;  // empty: the only one
+  std::string name;
+  std::string path;
+};
+
+AdapterSource split_adapter(const std::string& text, size_t models) {
+  const auto [given, path] = split_model(text);
+  const size_t colon = given.find(':');
+  AdapterSource out{"", given, path};
+  if (colon != std::string::npos) {
+    out.model = given.substr(0, colon);
+    out.name = given.substr(colon + 1);
+  }
+  if (out.name.empty() || out.path.empty()) {
+    fail(ErrorKind::usage, "--adapter {}: write NAME=PATH", text);
+  }
+  if (out.model.empty() && models > 1) {
+    fail(ErrorKind::usage, "--adapter {}: of which model? write MODEL:NAME=PATH", text);
+  }
+  return out;
+}
+
+// Those of a model that is called `name`, into it.
+void add_adapters(const std::vector<AdapterSource>& sources, const std::string& name,
+                  endpoint::LoadedModel& model) {
+  for (const AdapterSource& source : sources) {
+    if (!source.model.empty() && source.model != name) continue;
+    throw_if_interrupted();
+    endpoint::add_adapter(object::file_system(), model, source.name, source.path);
+  }
+}
+
+// Every adapter has found its model, and a name of its own.
+void check_names(const std::vector<AdapterSource>& sources,
+                 const std::vector<LoadedEngine>& engines) {
+  std::vector<std::string> models;
+  models.reserve(engines.size());
+  for (const LoadedEngine& one : engines) models.push_back(one.name);
+  std::vector<std::string> names = models;
+  for (const AdapterSource& source : sources) {
+    if (!source.model.empty() &&
+        std::find(models.begin(), models.end(), source.model) == models.end()) {
+      fail(ErrorKind::usage, "--adapter {}:{}: no model is called '{}'; there are: {}",
+           source.model, source.name, source.model, join(models, ", "));
+    }
+    if (std::find(names.begin(), names.end(), source.name) != names.end()) {
+      fail(ErrorKind::usage, "--adapter: '{}' is the name of two; name one of them otherwise",
+           source.name);
+    }
+    names.push_back(source.name);
+  }
+}
+
 std::vector<LoadedEngine> load_engines(const EndpointArguments& arguments) {
   endpoint::EngineOptions options = arguments.engine;
   if (!arguments.cache.empty()) options.cache_bytes = parse_bytes(arguments.cache, "--cache");
   const endpoint::WeightType weights = endpoint::parse_weight_type(arguments.weights);
+  std::vector<AdapterSource> adapters;
+  adapters.reserve(arguments.adapters.size());
+  for (const std::string& text : arguments.adapters) {
+    adapters.push_back(split_adapter(text, arguments.models.size()));
+  }
   std::vector<LoadedEngine> engines;
   for (const std::string& text : arguments.models) {
     throw_if_interrupted();
@@ -90,6 +152,7 @@ std::vector<LoadedEngine> load_engines(const EndpointArguments& arguments) {
       fail(ErrorKind::usage, "two models are called '{}'; name one of them: NAME={}", loaded.name,
            path);
     }
+    add_adapters(adapters, loaded.name, *loaded.model);
     loaded.engine = std::make_unique<endpoint::Engine>(*loaded.model, options);
     for (const std::string& note : loaded.model->notes) {
       print_message(fmt::format("tutti: {}: {}\n", loaded.name, note));
@@ -100,8 +163,13 @@ std::vector<LoadedEngine> load_engines(const EndpointArguments& arguments) {
         loaded.name, format_bytes(static_cast<double>(loaded.model->resident_bytes())),
         format_bytes(static_cast<double>(stats.cache_bytes)), loaded.engine->longest_text(),
         format_seconds(monotonic_seconds() - begin)));
+    for (const endpoint::LoadedAdapter& adapter : loaded.model->adapters) {
+      print_message(fmt::format("tutti: {}: adapter of {}, {}\n", adapter.name, loaded.name,
+                                format_bytes(static_cast<double>(adapter.weights->bytes()))));
+    }
     engines.push_back(std::move(loaded));
   }
+  check_names(adapters, engines);
   return engines;
 }
 
@@ -120,6 +188,10 @@ endpoint::ServiceOptions service_options(const EndpointArguments& arguments,
   options.body_bytes = static_cast<size_t>(parse_bytes(arguments.body, "--max-body"));
   for (const LoadedEngine& one : engines) {
     options.models.push_back({one.name, one.model.get(), one.engine.get()});
+    for (const endpoint::LoadedAdapter& adapter : one.model->adapters) {
+      options.models.push_back(
+          {adapter.name, one.model.get(), one.engine.get(), adapter.name, one.name});
+    }
   }
   options.log = [](const std::string& text) { print_message("tutti: " + text + "\n"); };
   return options;
@@ -149,7 +221,12 @@ void print_start(const EndpointArguments& arguments, const std::vector<LoadedEng
   if (arguments.json) {
     Json models = Json::array();
     for (const LoadedEngine& one : engines) {
+      Json adapters = Json::array();
+      for (const endpoint::LoadedAdapter& adapter : one.model->adapters) {
+        adapters.push_back({{"name", adapter.name}, {"path", adapter.path}});
+      }
       models.push_back({{"name", one.name},
+                        {"adapters", std::move(adapters)},
                         {"path", one.model->path},
                         {"step", one.model->step},
                         {"weight_bytes", one.model->resident_bytes()},
@@ -282,6 +359,12 @@ void add_endpoint(CLI::App& app, Action& action) {
       ->add_option("MODEL", arguments->models,
                    "Run folder, Hugging Face folder or GGUF file; NAME=PATH names it")
       ->type_name("[NAME=]PATH");
+  command
+      ->add_option("--adapter", arguments->adapters,
+                   "Adapters (LoRA) that requests may name as their model: a run that trained them "
+                   "or a folder of PEFT; with several models MODEL:NAME=PATH. May be repeated")
+      ->type_name("NAME=PATH")
+      ->allow_extra_args(false);
   add_network_options(*command, *arguments);
   add_engine_options(*command, *arguments);
   add_json_option(*command, arguments->json);
@@ -291,6 +374,7 @@ void add_endpoint(CLI::App& app, Action& action) {
       "/metrics, and a chat page at /. SIGTERM and Ctrl-C finish what runs.\n\n"
       "Examples:\n"
       "  tutti endpoint runs/mine\n"
+      "  tutti endpoint runs/base --adapter support=runs/tuned --adapter poems=poems-peft\n"
       "  tutti endpoint small=runs/mine large=Llama-3.2-1B --weights int8 --port 8000\n"
       "  tutti endpoint --api-key-file keys --add-api-key ann");
   command->callback(
