@@ -150,4 +150,25 @@ Parameters InferenceWeights::parameters() const {
       });
 }
 
+void round_to_packed(const spec::ModelConfig& model, const spec::ParamLayout& layout, PackKind pack,
+                     float* flat) {
+  for (const spec::PlacedParam& placed : layout.params) {
+    const std::vector<int64_t>& shape = placed.param.shape;
+    const std::optional<PackKind> kind = spec::pack_kind_of(model, placed.name, shape, pack);
+    if (!kind) continue;
+    const int64_t columns = shape.back();
+    const PackedLayout row_layout = packed_layout(*kind, 1, columns);
+    float* values = flat + placed.element_offset;
+    in_parts(placed.param.count() / columns, columns, [&](int64_t begin, int64_t end) {
+      std::vector<uint8_t> codes(static_cast<size_t>(row_layout.row_bytes));
+      std::vector<bf16> scales(static_cast<size_t>(row_layout.groups));
+      for (int64_t row = begin; row < end; ++row) {
+        float* at = values + row * columns;
+        pack_row(*kind, at, columns, codes.data(), scales.data());
+        unpack_row(*kind, codes.data(), scales.data(), columns, at);
+      }
+    });
+  }
+}
+
 }  // namespace tutti::model

@@ -65,4 +65,9 @@ class InferenceWeights {
   std::unique_ptr<engine::Arena> arena_;
 };
 
+// Makes the flat f32 parameters of a layout the numbers that they stand for when they are packed as
+// `pack`, for passes that read no packed weights, such as evaluation's.
+void round_to_packed(const spec::ModelConfig& model, const spec::ParamLayout& layout, PackKind pack,
+                     float* flat);
+
 }  // namespace tutti::model

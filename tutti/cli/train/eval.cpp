@@ -10,7 +10,9 @@
 #include "tutti/cli/program/common.h"
 #include "tutti/data/corpus/format.h"
 #include "tutti/launch/prepared_data.h"
+#include "tutti/model/inference_weights.h"
 #include "tutti/object/file_system.h"
+#include "tutti/spec/model/params.h"
 #include "tutti/spec/recipe/names.h"
 #include "tutti/telemetry/sinks/progress_bar.h"
 #include "tutti/train/tasks/evaluate.h"
@@ -26,6 +28,7 @@ struct EvalArguments {
   int64_t batch = 8;
   std::string packing;   // empty: the run's
   int64_t sequence = 0;  // 0: the run's
+  std::string weights = "as_stored";
   bool best = false;
   bool json = false;
 };
@@ -142,6 +145,17 @@ void cut_as_asked(const EvalArguments& arguments, spec::Recipe& recipe) {
   spec::validate(recipe);
 }
 
+// The weights as those that are quantized for serving, where that is asked for.
+void round_weights(const EvalArguments& arguments, train::LoadedRun& run) {
+  for (const PackKind kind : {PackKind::int8, PackKind::int4}) {
+    if (arguments.weights != pack_name(kind)) continue;
+    const spec::Recipe& recipe = run.recipe;
+    model::round_to_packed(recipe.model,
+                           spec::param_layout(spec::param_table(recipe.model, recipe.lora)), kind,
+                           run.master.data());
+  }
+}
+
 int run_eval(const EvalArguments& arguments) {
   FileSystem& files = object::file_system();
   train::LoadedRun run = train::load_run(files, arguments.run, arguments.best);
@@ -156,6 +170,7 @@ int run_eval(const EvalArguments& arguments) {
   const auto tokenizer = try_tokenizer(files, run.recipe, run_folder_of(run));
   const spec::Recipe own = run.recipe;
   cut_as_asked(arguments, run.recipe);
+  round_weights(arguments, run);
   Json sets = Json::array();
   for (const spec::CorpusBlend& blend : blends) {
     sets.push_back(evaluate_set(files, run, blend, tokenizer.get()));
@@ -168,6 +183,7 @@ int run_eval(const EvalArguments& arguments) {
   }
   if (arguments.json) {
     Json out = {{"run", arguments.run}, {"checkpoint", run.checkpoint}, {"step", run.step}};
+    if (arguments.weights != "as_stored") out["weights"] = arguments.weights;
     if (sets.size() == 1) out.update(sets[0]);  // one set: its figures at the top as well
     out["sets"] = std::move(sets);
     out["tasks"] = std::move(tasks);
@@ -205,6 +221,11 @@ void add_eval(CLI::App& app, Action& action) {
   command->add_option("--batch", arguments->batch, "Sequences of questions per batch")
       ->capture_default_str()
       ->check(at_least(1));
+  command
+      ->add_option("--weights", arguments->weights,
+                   "as_stored, or int8 or int4: what weights cost that are quantized for serving")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"as_stored", "int8", "int4"}));
   command->add_flag("--best", arguments->best,
                     "The checkpoint of the lowest validation loss, not the newest");
   add_json_option(*command, arguments->json);
@@ -216,6 +237,7 @@ void add_eval(CLI::App& app, Action& action) {
       "token (acc_norm_tokens) of the ending.\n\n"
       "Examples:\n"
       "  tutti eval runs/demo-20260131-120000 --data corpora/books-validation corpora/news\n"
+      "  tutti eval runs/demo-20260131-120000 --weights int4\n"
       "  tutti eval runs/demo-20260131-120000 --tasks hellaswag_val.jsonl --json");
   command->callback(
       [arguments, &action] { action = [arguments] { return run_eval(*arguments); }; });
