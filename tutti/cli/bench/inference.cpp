@@ -85,6 +85,8 @@ int run_inference_bench(InferenceArguments arguments) {
                  {{"tokens", speed.prompt.tokens},
                   {"seconds", speed.prompt.seconds},
                   {"share_of_gemm_peak", prompt_share}}},
+                {"mean_answer_position",
+                 arguments.options.start_tokens + arguments.options.answer_tokens / 2},
                 {"answers", std::move(answers)}});
     return exit_ok;
   }

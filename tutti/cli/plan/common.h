@@ -44,6 +44,7 @@ void add_plan_explain(CLI::App& group, Action& action);
 void add_plan_predict(CLI::App& group, Action& action);
 void add_plan_scaling(CLI::App& group, Action& action);
 void add_plan_search(CLI::App& group, Action& action);
+void add_plan_serve(CLI::App& group, Action& action);
 void add_plan_systems(CLI::App& group, Action& action);
 void add_plan_validate(CLI::App& group, Action& action);
 

@@ -11,6 +11,7 @@ void add_plan(CLI::App& app, Action& action) {
   add_plan_calibrate(*group, action);
   add_plan_search(*group, action);
   add_plan_scaling(*group, action);
+  add_plan_serve(*group, action);
   add_plan_systems(*group, action);
   add_plan_validate(*group, action);
 }
