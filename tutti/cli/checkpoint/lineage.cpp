@@ -13,21 +13,16 @@
 #include "tutti/base/error.h"
 #include "tutti/base/hash.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/store/manifest.h"
-#include "tutti/checkpoint/store/reader.h"
 #include "tutti/checkpoint/store/verify.h"
+#include "tutti/cli/checkpoint/subject.h"
 #include "tutti/cli/control/common.h"
 #include "tutti/cli/program/common.h"
-#include "tutti/control/audit/digest.h"
 #include "tutti/control/jobs/approval.h"
 #include "tutti/control/jobs/requests.h"
-#include "tutti/control/people/administration.h"
 #include "tutti/control/people/visible.h"
 #include "tutti/object/file_system.h"
-#include "tutti/object/uri.h"
 #include "tutti/telemetry/event_reader.h"
 #include "tutti/telemetry/sinks/progress_bar.h"
-#include "tutti/train/session/home_owner.h"
 #include "tutti/train/session/run_folder.h"
 
 namespace tutti::cli {
@@ -38,44 +33,6 @@ struct LineageArguments {
   std::string path;
   std::string remark;
 };
-
-// A checkpoint and the run that it is of.
-struct Subject {
-  std::string path;  // absolute
-  std::string home;  // where its recipe is: the run folder, or the run's home in an object store
-  std::string run;   // folder of its events, which the control plane knows it by
-  std::string manifest_sha256;
-  checkpoint::Manifest manifest;
-};
-
-// The run folder of what is in an object store, as its owner recorded it.
-std::string recorded_folder(FileSystem& files, const std::string& home) {
-  const std::string recorded = train::read_owner(files, home).run_folder;
-  return recorded.empty() ? home : recorded;
-}
-
-// `path` is a checkpoint, or a run, whose newest is meant.
-Subject find_subject(const std::string& given) {
-  FileSystem& files = object::file_system();
-  std::string path = object::is_uri(given) ? given : absolute(given);
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  if (!checkpoint::parse_step_folder_name(base_name(path))) {
-    std::string newest;
-    for (const auto& info :
-         checkpoint::list_checkpoints(files, train::find_checkpoints(files, path))) {
-      if (info.valid) newest = info.path;
-    }
-    if (newest.empty()) {
-      fail(ErrorKind::not_found, "'{}' has no whole checkpoint; give a run, or a checkpoint",
-           given);
-    }
-    path = newest;
-  }
-  const std::string text = read_file(files, join_path(path, "manifest.json"));
-  const std::string home = parent_path(parent_path(path));
-  return {path, home, recorded_folder(files, home), control::sha256_hex(text),
-          checkpoint::parse_manifest(text, path)};
-}
 
 // What the events of the run record up to that checkpoint.
 struct RunEvents {
@@ -121,17 +78,13 @@ struct Known {
   std::vector<control::Approval> approvals;
 };
 
-std::optional<control::Job> job_of(const control::Caller& caller, const std::string& run) {
-  return control::visible_job_of_run(caller, run);
-}
-
 Json corpus_json(const telemetry::CorpusDescribed& corpus) {
   Json json = telemetry::to_json(telemetry::Event{0, corpus});
   for (const char* key : {"event", "time", "wall_seconds"}) json.erase(key);
   return json;
 }
 
-Json lineage_json(const Subject& subject, const RunEvents& events, const Known& known) {
+Json lineage_json(const CheckpointSubject& subject, const RunEvents& events, const Known& known) {
   const checkpoint::State& state = subject.manifest.state;
   Json json = {{"checkpoint", subject.path},
                {"step", state.step},
@@ -176,7 +129,8 @@ Json lineage_json(const Subject& subject, const RunEvents& events, const Known& 
   return json;
 }
 
-std::string lineage_text(const Subject& subject, const RunEvents& events, const Known& known) {
+std::string lineage_text(const CheckpointSubject& subject, const RunEvents& events,
+                         const Known& known) {
   const checkpoint::State& state = subject.manifest.state;
   const auto or_unknown = [](const std::string& text) {
     return text.empty() ? std::string("not stated") : text;
@@ -221,12 +175,12 @@ std::string lineage_text(const Subject& subject, const RunEvents& events, const 
 }
 
 int run_lineage(const LineageArguments& arguments) {
-  const Subject subject = find_subject(arguments.path);
+  const CheckpointSubject subject = find_subject(arguments.path);
   const RunEvents events = read_run_events(subject.run, subject.manifest.state.step);
   Known known;
   if (exists(folder_of(arguments.control))) {
     ControlSession session(arguments.control);
-    known.job = job_of(session.caller(), subject.run);
+    known.job = control::visible_job_of_run(session.caller(), subject.run);
     known.approvals = control::approvals_of(session.caller(), subject.manifest_sha256);
   }
   if (arguments.control.json) {
@@ -238,7 +192,7 @@ int run_lineage(const LineageArguments& arguments) {
 }
 
 int run_approve(const LineageArguments& arguments) {
-  const Subject subject = find_subject(arguments.path);
+  const CheckpointSubject subject = find_subject(arguments.path);
   {
     telemetry::ProgressBar progress("verify " + base_name(subject.path), "bytes");
     const auto findings = checkpoint::verify_checkpoint(
@@ -251,11 +205,8 @@ int run_approve(const LineageArguments& arguments) {
     }
   }
   ControlSession session(arguments.control);
-  const auto job = job_of(session.caller(), subject.run);
   control::Approval approval;
-  approval.project = job ? job->request.project
-                         : train::load_recipe(object::file_system(), subject.home).run.project;
-  if (approval.project.empty()) approval.project = control::kDefaultProject;
+  approval.project = project_of(session.caller(), subject);
   approval.manifest_sha256 = subject.manifest_sha256;
   approval.path = subject.path;
   approval.step = subject.manifest.state.step;
