@@ -9,7 +9,7 @@ import tempfile
 
 from control_plane import ControlPlane, TUTTI
 
-ROLES = ["viewer", "submitter", "operator", "admin"]
+ROLES = ["viewer", "submitter", "deployer", "operator", "admin"]
 
 
 def least(role, scope="project"):

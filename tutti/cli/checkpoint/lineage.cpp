@@ -32,6 +32,7 @@ struct LineageArguments {
   ControlOptions control;
   std::string path;
   std::string remark;
+  std::string project;
 };
 
 // What the events of the run record up to that checkpoint.
@@ -206,7 +207,8 @@ int run_approve(const LineageArguments& arguments) {
   }
   ControlSession session(arguments.control);
   control::Approval approval;
-  approval.project = project_of(session.caller(), subject);
+  approval.project =
+      arguments.project.empty() ? project_of(session.caller(), subject) : arguments.project;
   approval.manifest_sha256 = subject.manifest_sha256;
   approval.path = subject.path;
   approval.step = subject.manifest.state.step;
@@ -238,10 +240,12 @@ void add_checkpoint_lineage(CLI::App& checkpoint, Action& action) {
   command =
       checkpoint.add_subcommand("approve", "Verify a checkpoint and sign it off in the audit log");
   command->add_option("RUN", approve->path, "Run folder (its newest), or a checkpoint")->required();
+  command->add_option("--project", approve->project,
+                      "Approve it for this project; default that of its job");
   command->add_option("--remark", approve->remark, "Reason, for readers of the audit log");
   add_control_options(*command, approve->control);
   command->footer(
-      "Needs the role of an operator in the project of its job. The audit log names the\n"
+      "Needs the role of an operator in the project. The audit log names the\n"
       "checkpoint by its contents.\n\n"
       "Example:\n  tutti checkpoint approve runs/demo-20260131-120000 --remark 'evaluated by ada'");
   command->callback([approve, &action] { action = [approve] { return run_approve(*approve); }; });

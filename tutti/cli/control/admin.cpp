@@ -32,6 +32,7 @@ struct ProjectArguments {
   std::string name;
   std::string regions, nodes, cores, jobs;
   std::string node_hours, core_hours, gpu_hours, usd, kwh;
+  std::string deployments;
 };
 
 // "" keeps a limit, "none" takes it away.
@@ -69,6 +70,7 @@ Said define_project(ControlSession& session, const ProjectArguments& arguments) 
   set_amount(project.budget.gpu_microhours, arguments.gpu_hours, "--gpu-hours");
   set_amount(project.budget.micro_usd, arguments.usd, "--usd");
   set_amount(project.budget.micro_kwh, arguments.kwh, "--kwh");
+  if (!arguments.deployments.empty()) project.approved_only = arguments.deployments == "approved";
   control::define_project(caller, project);
   const control::Spend spent = control::spent_by_project(session.database(), project.name);
   const auto count = [](const std::optional<int64_t>& limit) {
@@ -79,7 +81,8 @@ Said define_project(ControlSession& session, const ProjectArguments& arguments) 
       {"regions", project.regions.empty() ? "any" : join(project.regions, ", ")},
       {"nodes at once", count(project.max_nodes)},
       {"cores at once", count(project.max_cores)},
-      {"jobs at once", count(project.max_jobs)}};
+      {"jobs at once", count(project.max_jobs)},
+      {"deployments", project.approved_only ? "of approved checkpoints" : "of any checkpoint"}};
   for (const control::BudgetPart& part : control::budget_parts()) {
     const auto& limit = project.budget.*part.limit;
     pairs.emplace_back(part.name, fmt::format("{} of {}", control::format_micro(spent.*part.spent),
@@ -88,6 +91,7 @@ Said define_project(ControlSession& session, const ProjectArguments& arguments) 
   return {format_pairs(pairs),
           {{"project", project.name},
            {"regions", project.regions},
+           {"deployments", project.approved_only ? "approved" : "any"},
            {"budget", control::to_json(project.budget)},
            {"spent", control::to_json(spent)}}};
 }
@@ -111,6 +115,10 @@ void add_project(CLI::App& group, Action& action) {
   limit("--gpu-hours", arguments->gpu_hours, "Budget");
   limit("--usd", arguments->usd, "Budget");
   limit("--kwh", arguments->kwh, "Budget");
+  command
+      ->add_option("--deployments", arguments->deployments,
+                   "approved: it deploys approved checkpoints only (tutti checkpoint approve); any")
+      ->check(CLI::IsMember({"approved", "any"}));
   command->footer("Example:\n  tutti admin project vision --max-jobs 4 --usd 250 --regions eu");
   set_action(*command, action, arguments, &define_project);
 }

@@ -49,6 +49,7 @@ Json projects_json(Database& database) {
     if (project.max_nodes) entry["max_nodes"] = *project.max_nodes;
     if (project.max_cores) entry["max_cores"] = *project.max_cores;
     if (project.max_jobs) entry["max_jobs"] = *project.max_jobs;
+    entry["deployments"] = project.approved_only ? "approved" : "any";
     json.push_back(std::move(entry));
   }
   return json;
@@ -98,6 +99,7 @@ std::string limits_text(const Json& project) {
   for (const char* key : {"max_nodes", "max_cores", "max_jobs"}) {
     if (project.contains(key)) limits[key] = project[key];
   }
+  if (project["deployments"] == "approved") limits["deployments"] = "approved";
   return pairs_text(limits);
 }
 

@@ -266,6 +266,7 @@ Json job_json(const control::Job& job) {
       {"run", request.run_folder},
       {"peer_copies", copies_of_words(request.command)},
       {"command", request.command}};
+  if (request.deployment) json["deployment"] = control::to_json(*request.deployment);
   if (request.deadline_ms != 0) json["deadline"] = time_text(request.deadline_ms);
   if (request.time_limit_ms != 0) json["time_limit_seconds"] = request.time_limit_ms / 1000;
   return json;

@@ -91,7 +91,8 @@ void add_admin_people(CLI::App& group, Action& action) {
   const auto grant = std::make_shared<GrantArguments>();
   command = group.add_subcommand("grant", "Give a user a role in a project");
   command->add_option("USER", grant->user, "Who")->required();
-  command->add_option("ROLE", grant->role, "viewer, submitter, operator or admin")->required();
+  command->add_option("ROLE", grant->role, "viewer, submitter, deployer, operator or admin")
+      ->required();
   command->add_option("--project", grant->project, "Project; '*' is all projects")
       ->capture_default_str();
   command->footer("Example:\n  tutti admin grant ada submitter --project vision");

@@ -214,7 +214,12 @@ int run_show(const ShowArguments& arguments) {
   pairs.emplace_back(
       "spent", fmt::format("{}, {}", money_text(spent.micro_usd), energy_text(spent.micro_kwh)));
   pairs.emplace_back("command", "tutti " + join(job.request.command, " "));
-  pairs.emplace_back("peer copies", copies_text(copies_of_words(job.request.command)));
+  if (const auto& deployment = job.request.deployment) {
+    pairs.emplace_back("checkpoint", fmt::format("{}, step {}, SHA-256 {}", deployment->checkpoint,
+                                                 deployment->step, deployment->manifest_sha256));
+  } else {
+    pairs.emplace_back("peer copies", copies_text(copies_of_words(job.request.command)));
+  }
   pairs.emplace_back("output", output);
   print_text(format_pairs(pairs));
   if (!launches.empty()) {

@@ -225,6 +225,13 @@ Origins find_origins(FileSystem& files, const std::string& run,
 
 std::optional<control::DataLabel> label_of_job(FileSystem& files,
                                                const control::JobRequest& request) {
+  if (request.deployment) {
+    try {
+      return find_origins(files, request.deployment->checkpoint, {}).label;
+    } catch (const Error&) {
+      return std::nullopt;  // as below
+    }
+  }
   if (request.command.size() < 2 || request.command.front() != "train") return std::nullopt;
   const std::string& path = request.command[1];
   try {

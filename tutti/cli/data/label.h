@@ -30,8 +30,8 @@ Origins find_origins(FileSystem& files, const std::string& run,
 // The member of run_started's details that names data without a class in what a run was made of.
 inline constexpr const char* kUnlabelledOrigin = "unlabelled_origin";
 
-// Of a job that is there, as its files are now; absent where it is not a training job, or its
-// recipe is gone.
+// Of a job that is there, as its files are now; absent where it neither trains nor is a
+// deployment, or its recipe is gone.
 std::optional<control::DataLabel> label_of_job(FileSystem& files,
                                                const control::JobRequest& request);
 

@@ -16,10 +16,12 @@
 #include "tutti/base/signals.h"
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
+#include "tutti/checkpoint/store/manifest.h"
 #include "tutti/cli/endpoint/api_keys.h"
 #include "tutti/cli/program/commands.h"
 #include "tutti/cli/program/common.h"
 #include "tutti/endpoint/adapters.h"
+#include "tutti/control/audit/digest.h"
 #include "tutti/endpoint/engine.h"
 #include "tutti/endpoint/model.h"
 #include "tutti/endpoint/service.h"
@@ -44,6 +46,8 @@ struct EndpointArguments {
   endpoint::EngineOptions engine;
   std::string key_file;
   std::string new_key;
+  std::string manifest_sha256;
+  std::string ready_file;
   bool json = false;
 };
 
@@ -130,6 +134,16 @@ void check_names(const std::vector<AdapterSource>& sources,
   }
 }
 
+// By the SHA-256 of its manifest, which holds the checksums of the rest.
+void check_manifest(const std::string& path, const std::string& wanted) {
+  const std::string manifest = join_path(path, checkpoint::kManifestName);
+  const std::string found = control::sha256_hex(read_file(object::file_system(), manifest));
+  if (found == wanted) return;
+  fail(ErrorKind::usage,
+       "--manifest-sha256 {}: '{}' has {}: it is another checkpoint than the one that was meant",
+       wanted, manifest, found);
+}
+
 std::vector<LoadedEngine> load_engines(const EndpointArguments& arguments) {
   endpoint::EngineOptions options = arguments.engine;
   if (!arguments.cache.empty()) options.cache_bytes = parse_bytes(arguments.cache, "--cache");
@@ -144,6 +158,7 @@ std::vector<LoadedEngine> load_engines(const EndpointArguments& arguments) {
     throw_if_interrupted();
     const auto [name, path] = split_model(text);
     const double begin = monotonic_seconds();
+    if (!arguments.manifest_sha256.empty()) check_manifest(path, arguments.manifest_sha256);
     LoadedEngine loaded;
     loaded.model = endpoint::load_model(object::file_system(), path, weights, options.threads);
     loaded.name = name.empty() ? loaded.model->name : name;
@@ -213,11 +228,15 @@ std::string curl_example(const std::string& url, const LoadedEngine& first, bool
       url, header, first.name);
 }
 
+std::string url_of(const EndpointArguments& arguments, int port) {
+  const bool is_v6 = arguments.address.find(':') != std::string::npos;
+  return fmt::format("http://{}:{}/", is_v6 ? "[" + arguments.address + "]" : arguments.address,
+                     port);
+}
+
 void print_start(const EndpointArguments& arguments, const std::vector<LoadedEngine>& engines,
                  int port, bool needs_key) {
-  const bool is_v6 = arguments.address.find(':') != std::string::npos;
-  const std::string url =
-      fmt::format("http://{}:{}/", is_v6 ? "[" + arguments.address + "]" : arguments.address, port);
+  const std::string url = url_of(arguments, port);
   if (arguments.json) {
     Json models = Json::array();
     for (const LoadedEngine& one : engines) {
@@ -259,6 +278,10 @@ int run_endpoint(const EndpointArguments& arguments) {
   if (arguments.models.empty()) {
     fail(ErrorKind::usage, "MODEL is missing: a run folder, a Hugging Face folder or a GGUF file");
   }
+  if (!arguments.manifest_sha256.empty() && arguments.models.size() > 1) {
+    fail(ErrorKind::usage, "--manifest-sha256 is of one checkpoint, and {} models are named",
+         arguments.models.size());
+  }
   if (!is_loopback_address(arguments.address) && !arguments.plain_http) {
     fail(ErrorKind::usage,
          "--address {}: keys and texts would cross the network unencrypted; put a proxy with TLS "
@@ -277,6 +300,10 @@ int run_endpoint(const EndpointArguments& arguments) {
     options.accepts = [keys](const std::string& key) { return keys->accepts(key); };
   }
   endpoint::Service service(std::move(options));
+  if (!arguments.ready_file.empty()) {
+    write_file_atomic(files, arguments.ready_file,
+                      dump_json({{"url", url_of(arguments, service.port())}}) + "\n");
+  }
   print_start(arguments, engines, service.port(), keys != nullptr);
   std::thread waits([&] {
     while (stop_signal() == 0) sleep_seconds(0.05);
@@ -365,6 +392,15 @@ void add_endpoint(CLI::App& app, Action& action) {
                    "or a folder of PEFT; with several models MODEL:NAME=PATH. May be repeated")
       ->type_name("NAME=PATH")
       ->allow_extra_args(false);
+  command
+      ->add_option("--manifest-sha256", arguments->manifest_sha256,
+                   "Serve the checkpoint PATH only if its manifest.json has this SHA-256, as "
+                   "approvals name it")
+      ->type_name("HEX");
+  command
+      ->add_option("--ready-file", arguments->ready_file,
+                   "Write a line of JSON with the URL to this file once it listens")
+      ->type_name("FILE");
   add_network_options(*command, *arguments);
   add_engine_options(*command, *arguments);
   add_json_option(*command, arguments->json);

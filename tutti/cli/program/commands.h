@@ -26,6 +26,7 @@ void add_endpoint(CLI::App& app, Action& action);
 void add_mlperf(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_submit(CLI::App& app, Action& action);
+void add_deploy(CLI::App& app, Action& action);         // deploy, deployment
 void add_job_queries(CLI::App& app, Action& action);    // queue, show, logs
 void add_job_questions(CLI::App& app, Action& action);  // why, cost, ledger
 void add_job_steering(CLI::App& app, Action& action);   // cancel, requeue, hold, release
@@ -39,11 +40,11 @@ void add_man(CLI::App& app, Action& action);
 
 // In the order of `tutti --help`.
 inline constexpr std::array kCommands = {
-    add_data,        add_train,         add_recipe,       add_reproduce,  add_eval,
-    add_generate,    add_checkpoint,    add_report,       add_bench,      add_check,
-    add_serve,       add_endpoint,      add_mlperf,       add_plan,       add_submit,
-    add_job_queries, add_job_questions, add_job_steering, add_controller, add_sweep_copies,
-    add_admin,       add_audit,         add_completion,   add_man,
+    add_data,         add_train,       add_recipe,        add_reproduce,    add_eval,
+    add_generate,     add_checkpoint,  add_report,        add_bench,        add_check,
+    add_serve,        add_endpoint,    add_mlperf,        add_plan,         add_submit,
+    add_deploy,       add_job_queries, add_job_questions, add_job_steering, add_controller,
+    add_sweep_copies, add_admin,       add_audit,         add_completion,   add_man,
 };
 
 // Below a verb of theirs.

@@ -158,7 +158,8 @@ bool adopted(Database& database, const Line& line, Job& job) {
 
 bool of_job(Database& database, const Line& line, int64_t id) {
   auto job = find_job(database, id);
-  if (line.what == "submit") return job.has_value() || submitted(database, line, id);
+  if (line.what == "submit" || line.what == kDeploy)
+    return job.has_value() || submitted(database, line, id);
   if (!job) return false;
   if (line.what == "hold" || line.what == "release") {
     job->held = line.what == "hold";
@@ -220,6 +221,7 @@ bool of_project(Database& database, const Line& line, const std::string& name) {
   project.max_nodes = limit("max_nodes");
   project.max_cores = limit("max_cores");
   project.max_jobs = limit("max_jobs");
+  project.approved_only = line.detail.value("approved_only", false);
   write_project(database, project, line.time_ms);
   return true;
 }

@@ -13,6 +13,7 @@
 
 #include "tutti/control/audit/audit.h"
 #include "tutti/control/controller/controller.h"
+#include "tutti/control/jobs/approval.h"
 #include "tutti/control/jobs/job_table.h"
 #include "tutti/control/launches/fault_files.h"
 #include "tutti/control/ledger/ledger.h"
@@ -229,6 +230,24 @@ TEST_F(Restore, NewIncidentsDoNotReuseFilesOfForgottenOnes) {
   EXPECT_EQ(incidents_of(*restored.database, incident.job).at(0).id, 4);
   EXPECT_EQ(write_incident_files(*restored.database, files_, folder().incidents(), 0), 4);
   EXPECT_TRUE(fs::exists(folder().incidents() + "/000004.json"));
+}
+
+TEST_F(Restore, DeploymentsAndTheirRuleAreReplayed) {
+  back_up();
+  Project project = *find_project(*database_, "vision");
+  project.approved_only = true;
+  define_project(root(), project);
+  grant(root(), {"ada", "vision", Role::deployer});
+  approve(root(), {"vision", "aa11", "", 7, "", "", 0});
+  const int64_t id = submit(ada(), SmallControlPlane::deployment(), false).job.id;
+  const Job before = *find_job(*database_, id);
+  bring_back();
+  database_ = open_control(files_, folder());
+  EXPECT_TRUE(find_project(*database_, "vision")->approved_only);
+  const auto after = find_job(*database_, id);
+  ASSERT_TRUE(after.has_value());
+  EXPECT_EQ(after->request, before.request);
+  EXPECT_EQ(role_of(*database_, "ada", "vision"), Role::deployer);
 }
 
 TEST_F(Restore, RevokedRolesStayRevoked) {

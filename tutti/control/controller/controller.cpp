@@ -101,6 +101,7 @@ LaunchOrder Controller::order_of(const Job& job, int64_t now_ms) {
   order.folder = job.request.folder;
   order.claims = claims_of(database_, job.id);
   order.grace_ms = kBudgetGraceMs;
+  if (job.request.deployment) order.health = job.request.deployment->health;
   order.avoid = nodes_to_avoid(database_, job, now_ms);
   const auto launch = find_launch(database_, job.id, job.generation);
   order.stop_after_ms = stop_after_ms(database_, job, launch ? launch->rate : Rate{}, now_ms);

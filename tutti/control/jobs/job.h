@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tutti/control/jobs/data_rule.h"
+#include "tutti/control/jobs/deployment.h"
 #include "tutti/control/jobs/job_state.h"
 #include "tutti/control/ledger/spend.h"
 
@@ -42,11 +43,14 @@ struct JobRequest {
   bool preemptible = true;
   Budget budget;
   Forecast forecast;
+  std::optional<Deployment> deployment;  // absent: the job trains
   std::string client_key;  // submitting twice with the same key makes one job; empty: no key
 };
 
 DataLabel label_of(const JobRequest& request);
 void set_label(JobRequest& request, const DataLabel& label);
+inline constexpr const char* kDeploy =
+    "deploy";  // in the audit log: the submission of a deployment
 inline constexpr const char* kRelabel =
     "relabel";  // in the audit log: the class of its data has risen
 

@@ -116,30 +116,32 @@ Rate rate_from_json(const Json& json) {
 }
 
 Json to_json(const JobRequest& request) {
-  return {{"name", request.name},
-          {"project", request.project},
-          {"command", request.command},
-          {"folder", request.folder},
-          {"run_folder", request.run_folder},
-          {"data_class", request.data_class},
-          {"data_source", request.data_source},
-          {"unlabelled_data", request.unlabelled_data},
-          {"guarded_keys", request.guarded_keys},
-          {"nodes", request.nodes},
-          {"cores", request.cores},
-          {"gpus", request.gpus},
-          {"priority", request.priority},
-          {"deadline_ms", request.deadline_ms},
-          {"time_limit_ms", request.time_limit_ms},
-          {"max_attempts", request.max_attempts},
-          {"preemptible", request.preemptible},
-          {"budget", limits_json(request.budget)},
-          {"forecast",
-           {{"milliseconds", request.forecast.milliseconds},
-            {"micro_usd", request.forecast.micro_usd},
-            {"micro_kwh", request.forecast.micro_kwh},
-            {"basis", request.forecast.basis}}},
-          {"client_key", request.client_key}};
+  Json json = {{"name", request.name},
+               {"project", request.project},
+               {"command", request.command},
+               {"folder", request.folder},
+               {"run_folder", request.run_folder},
+               {"data_class", request.data_class},
+               {"data_source", request.data_source},
+               {"unlabelled_data", request.unlabelled_data},
+               {"guarded_keys", request.guarded_keys},
+               {"nodes", request.nodes},
+               {"cores", request.cores},
+               {"gpus", request.gpus},
+               {"priority", request.priority},
+               {"deadline_ms", request.deadline_ms},
+               {"time_limit_ms", request.time_limit_ms},
+               {"max_attempts", request.max_attempts},
+               {"preemptible", request.preemptible},
+               {"budget", limits_json(request.budget)},
+               {"forecast",
+                {{"milliseconds", request.forecast.milliseconds},
+                 {"micro_usd", request.forecast.micro_usd},
+                 {"micro_kwh", request.forecast.micro_kwh},
+                 {"basis", request.forecast.basis}}},
+               {"client_key", request.client_key}};
+  if (request.deployment) json["deployment"] = to_json(*request.deployment);
+  return json;
 }
 
 JobRequest request_from_json(const Json& json, const std::string& origin) {
@@ -170,6 +172,9 @@ JobRequest request_from_json(const Json& json, const std::string& origin) {
                       json_get<int64_t>(forecast, "micro_usd", origin),
                       json_get<int64_t>(forecast, "micro_kwh", origin),
                       json_get<std::string>(forecast, "basis", origin)};
+  if (json.contains("deployment")) {
+    request.deployment = deployment_from_json(json.at("deployment"), origin);
+  }
   request.client_key = text("client_key");
   return request;
 }

@@ -9,6 +9,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/control/jobs/deployment_rule.h"
 #include "tutti/control/jobs/guarded_keys.h"
 #include "tutti/control/jobs/job_table.h"
 #include "tutti/control/ledger/ledger.h"
@@ -30,7 +31,9 @@ Job job_to_steer(const Caller& caller, Transaction& transaction, int64_t id, con
     refuse(caller, transaction, ErrorKind::not_found, what, on,
            fmt::format("no job {} that you may see", id));
   }
-  const Action action = job->user == caller.user ? Action::steer_own : Action::steer_any;
+  const Action action = job->request.deployment    ? Action::deploy
+                        : job->user == caller.user ? Action::steer_own
+                                                   : Action::steer_any;
   require(caller, transaction, action, job->request.project, what, on);
   return *job;
 }
@@ -112,6 +115,10 @@ std::string objection(const Caller& caller, const JobRequest& request, const Pro
     return "nodes and attempts start at 1, cores and GPUs at 0";
   }
   if (request.command.empty()) return "the command is empty";
+  if (request.deployment) {
+    if (std::string text = deployment_objection(caller, request, project); !text.empty())
+      return text;
+  }
   if (std::string text = unwritable(request); !text.empty()) return text;
   if (request.deadline_ms != 0 && request.deadline_ms <= caller.now_ms) {
     return fmt::format("the deadline {} has passed",
@@ -187,6 +194,20 @@ std::vector<std::string> warnings_of(const Caller& caller, const JobRequest& req
   return warnings;
 }
 
+// What the audit log says of a deployment: what is deployed, and by whose approval.
+void describe_deployment(const Caller& caller, const JobRequest& request, Json& detail) {
+  const Deployment& deployment = *request.deployment;
+  detail["deployment"] = deployment.name;
+  detail["checkpoint"] = deployment.checkpoint;
+  detail["manifest_sha256"] = deployment.manifest_sha256;
+  detail["step"] = deployment.step;
+  Json approved_by = Json::array();
+  for (const Approval& each : approvals_in_project(caller, request)) {
+    approved_by.push_back(each.who);
+  }
+  detail["approved_by"] = std::move(approved_by);
+}
+
 void move_for(const Caller& caller, Job& job, JobState to, Reason reason,
               const std::string& detail) {
   move_job(caller.database, job, to, reason, detail, caller.user, caller.now_ms, Json::object(),
@@ -204,22 +225,24 @@ void request_stop(const Caller& caller, Job& job, Stop stop, const char* what) {
 
 Submission submit(const Caller& caller, const JobRequest& request, bool dry_run) {
   Transaction transaction(caller.database);
+  const char* what = request.deployment ? kDeploy : "submit";
   const std::string on = fmt::format("project {}", request.project);
   const auto project = find_project(caller.database, request.project);
   if (!project || !may(caller, Action::view, request.project)) {
-    refuse(caller, transaction, ErrorKind::permission, "submit", on,
-           fmt::format("{} may not submit into project '{}'; an admin can grant a role there",
-                       caller.user, request.project));
+    refuse(caller, transaction, ErrorKind::permission, what, on,
+           fmt::format("{} may not {} into project '{}'; an admin can grant a role there",
+                       caller.user, what, request.project));
   }
-  require(caller, transaction, Action::submit, request.project, "submit", on);
+  require(caller, transaction, request.deployment ? Action::deploy : Action::submit,
+          request.project, what, on);
   if (request.priority > 0) {
-    require(caller, transaction, Action::raise_priority, request.project, "submit", on);
+    require(caller, transaction, Action::raise_priority, request.project, what, on);
   }
   if (!request.client_key.empty()) {
     if (const auto before = find_job_by_key(caller.database, caller.user, request.client_key)) {
       if (before->request.command != request.command ||
           before->request.project != request.project) {
-        refuse(caller, transaction, ErrorKind::usage, "submit", on,
+        refuse(caller, transaction, ErrorKind::usage, what, on,
                fmt::format("key '{}' is that of job {}, which is another request",
                            request.client_key, before->id));
       }
@@ -227,16 +250,25 @@ Submission submit(const Caller& caller, const JobRequest& request, bool dry_run)
     }
   }
   require_keys(caller, transaction, request, on);
+  const bool is_open = request.deployment && !listens_on_loopback(*request.deployment);
+  if (is_open && !may(caller, Action::run_controller, kAllProjects)) {
+    refuse(
+        caller, transaction, ErrorKind::permission, what, on,
+        fmt::format("--address {}: it opens a port of the node to others, which only an operator "
+                    "in all projects may do, and {} is none; use 127.0.0.1 behind a proxy",
+                    request.deployment->address, caller.user));
+  }
   if (const std::string why = objection(caller, request, *project); !why.empty()) {
-    refuse(caller, transaction, ErrorKind::usage, "submit", on, why);
+    refuse(caller, transaction, ErrorKind::usage, what, on, why);
   }
   Submission submission{new_job(caller, request), false, warnings_of(caller, request)};
   if (dry_run) return submission;
   submission.job.id = insert_job(caller.database, submission.job);
-  note(caller, "submit", name_of_job(submission.job.id), true,
-       {{"project", request.project},
-        {"command", join(request.command, " ")},
-        {"request", to_json(request)}});
+  Json detail = {{"project", request.project},
+                 {"command", join(request.command, " ")},
+                 {"request", to_json(request)}};
+  if (request.deployment) describe_deployment(caller, request, detail);
+  note(caller, what, name_of_job(submission.job.id), true, std::move(detail));
   transaction.commit();
   return submission;
 }
@@ -282,6 +314,11 @@ Job requeue(const Caller& caller, int64_t id) {
     if (const std::string text = taken_folder(caller, job.request); !text.empty()) {
       refuse(caller, transaction, ErrorKind::usage, "requeue", name_of_job(id),
              text + "; requeue it after that");
+    }
+    if (job.request.deployment) {
+      if (const std::string text = taken_name(caller, job.request); !text.empty()) {
+        refuse(caller, transaction, ErrorKind::usage, "requeue", name_of_job(id), text);
+      }
     }
     job.attempts = 0;
     job.stop = Stop::none;

@@ -289,7 +289,7 @@ TEST(Steer, TenantsDoNotSeeEachOther) {
   EXPECT_EQ(visible_projects(plane.as("bob")), std::vector<std::string>{"speech"});
   EXPECT_EQ(visible_users(plane.as("bob")), (std::vector<std::string>{"bob", "root"}));
   EXPECT_EQ(visible_users(plane.as("viv")),
-            (std::vector<std::string>{"ada", "olaf", "root", "viv"}));
+            (std::vector<std::string>{"ada", "dora", "olaf", "root", "viv"}));
   create_user(plane.as("root"), "eve");
   EXPECT_EQ(visible_users(plane.as("eve")), std::vector<std::string>{"eve"});
   EXPECT_EQ(visible_users(plane.as("root")), all_users(plane.database));

@@ -41,14 +41,15 @@ void LaunchFolder::set_newest(int64_t generation) {
 }
 
 void LaunchFolder::write_order(const LaunchOrder& order) {
-  const Json json = {{"command", order.command},
-                     {"folder", order.folder},
-                     {"job", order.key.job},
-                     {"stamp", order.key.stamp},
-                     {"cores", order.claims.empty() ? 0 : order.claims.front().cores},
-                     {"nodes", order.claims.size()},
-                     {"stop_after_ms", order.stop_after_ms},
-                     {"grace_ms", order.grace_ms}};
+  Json json = {{"command", order.command},
+               {"folder", order.folder},
+               {"job", order.key.job},
+               {"stamp", order.key.stamp},
+               {"cores", order.claims.empty() ? 0 : order.claims.front().cores},
+               {"nodes", order.claims.size()},
+               {"stop_after_ms", order.stop_after_ms},
+               {"grace_ms", order.grace_ms}};
+  if (order.health) json["health"] = to_json(*order.health);
   write_file_atomic(files_, file("order", order.key.generation), dump_json(json) + "\n");
 }
 
@@ -62,6 +63,7 @@ LaunchOrder LaunchFolder::read_order(int64_t generation) const {
   order.folder = json_get<std::string>(json, "folder", path);
   order.stop_after_ms = json_get<int64_t>(json, "stop_after_ms", path);
   order.grace_ms = json_get<int64_t>(json, "grace_ms", path);
+  if (json.contains("health")) order.health = health_rule_from_json(json.at("health"), path);
   Claim claim;
   claim.cores = json_get<int64_t>(json, "cores", path);
   order.claims.assign(json_get<size_t>(json, "nodes", path), claim);
@@ -123,6 +125,20 @@ int64_t LaunchFolder::read_alive(int64_t generation) const {
   const std::string path = file("alive", generation);
   if (!files_.exists(path)) return 0;
   return json_get<int64_t>(parse_json(read_file(files_, path), path), "elapsed_ms", path);
+}
+
+void LaunchFolder::write_health(int64_t generation, const Health& health) {
+  const Json json = {{"state", health.state}, {"url", health.url}, {"detail", health.detail}};
+  write_file_atomic(files_, file("health", generation), dump_json(json) + "\n");
+}
+
+std::optional<Health> LaunchFolder::read_health(int64_t generation) const {
+  const std::string path = file("health", generation);
+  if (!files_.exists(path)) return std::nullopt;
+  const Json json = parse_json(read_file(files_, path), path);
+  return Health{json_get<std::string>(json, "state", path),
+                json_get<std::string>(json, "url", path),
+                json_get<std::string>(json, "detail", path)};
 }
 
 void LaunchFolder::write_outside(int64_t generation, const std::string& number) {

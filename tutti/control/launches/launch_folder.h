@@ -8,6 +8,8 @@
 //   alive-G     how long it has run, every two seconds
 //   outside-G   the number it has in a system outside, such as Slurm
 //   stop-G      launch G should save and stop
+//   ready-G     where launch G, a deployment, listens (JSON), written by it
+//   health-G    what the checks of launch G, a deployment, have found (JSON)
 //   kill-G      launch G should end at once, or not begin
 //   lock        held by the supervisor of a launch and every process below it: at most one launch
 //   output.log  what they print, one launch after the other
@@ -32,6 +34,14 @@ struct Ended {
   std::optional<int> exit_code;  // absent: it could not be started
   int64_t elapsed_ms = 0;
   std::optional<int64_t> measured_micro_kwh;
+  std::string detail;
+};
+
+// Of a deployment, as the last check that found something else saw it.
+struct Health {
+  bool operator==(const Health&) const = default;
+  std::string state;  // "starting", "healthy", "unhealthy"
+  std::string url;    // empty: not yet
   std::string detail;
 };
 
@@ -60,6 +70,10 @@ class LaunchFolder {
   int64_t read_alive(int64_t generation) const;  // 0: not yet
   void write_outside(int64_t generation, const std::string& number);
   std::string read_outside(int64_t generation) const;  // empty: none
+
+  std::string ready_path(int64_t generation) const { return file("ready", generation); }
+  void write_health(int64_t generation, const Health& health);
+  std::optional<Health> read_health(int64_t generation) const;
 
   void ask_to_stop(int64_t generation) { touch("stop", generation); }
   void ask_to_die(int64_t generation) { touch("kill", generation); }

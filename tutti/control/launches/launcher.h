@@ -29,6 +29,7 @@ struct LaunchOrder {
   std::vector<std::string> avoid;  // nodes that failed this job lately
   int64_t stop_after_ms = 0;       // asked to save and stop after so long even without a controller
   int64_t grace_ms = 0;            // and killed so long after that
+  std::optional<HealthRule> health;  // of a deployment
 };
 
 enum class LaunchPhase {

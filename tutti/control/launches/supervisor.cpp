@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@
 #include "tutti/base/machine.h"
 #include "tutti/base/orphans.h"
 #include "tutti/base/signals.h"
+#include "tutti/control/launches/health_watch.h"
 #include "tutti/control/launches/launch_folder.h"
 #include "tutti/control/schedule/policy.h"
 
@@ -89,6 +91,9 @@ Ended run(LaunchFolder& folder, const LaunchOrder& order, const std::string& pro
   if (order.command.front() == "train") {
     words.insert(words.end(), {"--end-with-parent", std::to_string(::getpid())});
   }
+  if (order.health) {
+    words.insert(words.end(), {"--ready-file", folder.ready_path(order.key.generation)});
+  }
   // Counters are those of the whole machine: they count where the job has all of it.
   FileSystem& files = posix_file_system();
   const int64_t printed =
@@ -100,6 +105,11 @@ Ended run(LaunchFolder& folder, const LaunchOrder& order, const std::string& pro
   try {
     ChildProcess child(program, words, folder.output_path());
     const int64_t generation = order.key.generation;
+    std::unique_ptr<HealthWatch> health;
+    if (order.health) {
+      health = std::make_unique<HealthWatch>(files, folder, generation, *order.health);
+    }
+    std::string broken;             // by its health
     std::optional<double> kill_at;  // once it was asked to save and stop
     bool was_over = false;
     double next_alive = 0;
@@ -121,8 +131,14 @@ Ended run(LaunchFolder& folder, const LaunchOrder& order, const std::string& pro
         // A batch system may have sent SIGTERM to all of them itself; a second would be too many.
         child.send(order.command.front() == "train" ? SIGUSR2 : SIGTERM);
       }
+      if (health && kill_at) {
+        health->end();
+      } else if (health) {
+        broken = health->broken();
+      }
       const bool is_late = kill_at && monotonic_seconds() >= *kill_at;
-      if (is_late || folder.is_asked_to_die(generation)) ::kill(-child.id(), SIGKILL);
+      if (is_late || !broken.empty() || folder.is_asked_to_die(generation))
+        ::kill(-child.id(), SIGKILL);
       if (monotonic_seconds() >= next_alive) {
         write_alive(folder, generation, steady_milliseconds() - begin_ms);
         next_alive = monotonic_seconds() + kAliveSeconds;
@@ -135,7 +151,7 @@ Ended run(LaunchFolder& folder, const LaunchOrder& order, const std::string& pro
     }
     ended.exit_code = *child.exit_code();
     if (ended.exit_code != exit_ok && ended.exit_code != exit_requeue) {
-      ended.detail = last_error(files, folder.output_path(), printed);
+      ended.detail = broken.empty() ? last_error(files, folder.output_path(), printed) : broken;
     }
   } catch (const Error& error) {
     ended.detail = error.what();

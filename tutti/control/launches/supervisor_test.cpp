@@ -70,6 +70,17 @@ TEST_F(Supervisor, WritesDownHowItEnded) {
   EXPECT_EQ(output(), "hello\n");
 }
 
+TEST_F(Supervisor, KillsADeploymentThatIsNotHealthyInTime) {
+  LaunchOrder deployed = order(1, "echo \"$0 $1\"; sleep 60");
+  deployed.health = HealthRule{300, 100, 2};
+  prepare(deployed);
+  run(1);
+  EXPECT_EQ(output(), "--ready-file " + folder_.ready_path(1) + "\n");
+  EXPECT_EQ(status(1).exit_code, 137);
+  EXPECT_NE(status(1).detail.find("it does not listen yet"), std::string::npos) << status(1).detail;
+  EXPECT_EQ(folder_.read_health(1)->state, "unhealthy");
+}
+
 TEST_F(Supervisor, CleansUpBeforeReportingTheEnd) {
   prepare(order(1, "exit 3"));
   int cleaned = 0;

@@ -15,9 +15,10 @@ namespace {
 
 constexpr const char* kTokenPrefix = "tutti";
 
-#define PROJECT_COLUMNS                                                     \
-  "name, regions, max_nodes, max_cores, max_jobs, budget_node_microhours, " \
-  "budget_core_microhours, budget_gpu_microhours, budget_micro_usd, budget_micro_kwh"
+#define PROJECT_COLUMNS                                                                 \
+  "name, regions, max_nodes, max_cores, max_jobs, budget_node_microhours, "             \
+  "budget_core_microhours, budget_gpu_microhours, budget_micro_usd, budget_micro_kwh, " \
+  "approved_only"
 
 Project project_from(const Query& row) {
   Project project;
@@ -33,6 +34,7 @@ Project project_from(const Query& row) {
   for (const BudgetPart& part : budget_parts()) {
     project.budget.*part.limit = row.maybe_integer(column++);
   }
+  project.approved_only = row.integer(column) != 0;
   return project;
 }
 
@@ -86,14 +88,15 @@ void write_project(Database& database, const Project& project, int64_t now_ms) {
   database.run(
       "INSERT INTO projects (" PROJECT_COLUMNS
       ", created_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, "
-      "?, ?) ON CONFLICT (name) DO UPDATE SET regions = excluded.regions, max_nodes = "
+      "?, ?, ?) ON CONFLICT (name) DO UPDATE SET regions = excluded.regions, max_nodes = "
       "excluded.max_nodes, max_cores = excluded.max_cores, max_jobs = excluded.max_jobs, "
       "budget_node_microhours = excluded.budget_node_microhours, budget_core_microhours = "
       "excluded.budget_core_microhours, budget_gpu_microhours = excluded.budget_gpu_microhours, "
-      "budget_micro_usd = excluded.budget_micro_usd, budget_micro_kwh = excluded.budget_micro_kwh",
+      "budget_micro_usd = excluded.budget_micro_usd, budget_micro_kwh = excluded.budget_micro_kwh, "
+      "approved_only = excluded.approved_only",
       project.name, join(project.regions, ","), project.max_nodes, project.max_cores,
       project.max_jobs, budget.node_microhours, budget.core_microhours, budget.gpu_microhours,
-      budget.micro_usd, budget.micro_kwh, now_ms);
+      budget.micro_usd, budget.micro_kwh, project.approved_only, now_ms);
 }
 
 void set_member(Database& database, const Member& member) {

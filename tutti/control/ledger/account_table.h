@@ -25,6 +25,7 @@ struct Project {
   std::optional<int64_t> max_cores;
   std::optional<int64_t> max_jobs;
   Budget budget;
+  bool approved_only = false;  // deploys approved checkpoints only (jobs/deployment_rule.h)
 };
 
 struct Member {

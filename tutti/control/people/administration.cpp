@@ -169,6 +169,7 @@ void define_project(const Caller& caller, const Project& project) {
   if (project.max_nodes) detail["max_nodes"] = *project.max_nodes;
   if (project.max_cores) detail["max_cores"] = *project.max_cores;
   if (project.max_jobs) detail["max_jobs"] = *project.max_jobs;
+  if (project.approved_only) detail["approved_only"] = true;
   change(caller, known ? Action::manage_projects : Action::manage_users, project.name,
          "define project", "project " + project.name, std::move(detail),
          [&](Transaction&) { write_project(caller.database, project, caller.now_ms); });

@@ -9,29 +9,38 @@
 namespace tutti::control {
 namespace {
 
-constexpr std::array<const char*, kRoles> kRoleNames = {"viewer", "submitter", "operator", "admin"};
+constexpr std::array<const char*, kRoles> kRoleNames = {"viewer", "submitter", "deployer",
+                                                        "operator", "admin"};
 constexpr std::array<const char*, kActions> kActionNames = {
-    "view",        "submit",     "steer_own",      "steer_any",       "raise_priority",
-    "view_ledger", "view_audit", "run_controller", "manage_projects", "manage_users"};
+    "view",           "submit",          "steer_own",   "steer_any",
+    "deploy",         "raise_priority",  "view_ledger", "view_audit",
+    "run_controller", "manage_projects", "manage_users"};
 constexpr std::array<const char*, kActions> kActionPhrases = {
-    "view jobs",          "submit jobs",
-    "change jobs",        "change others' jobs or approve checkpoints",
-    "raise priorities",   "view the ledger",
-    "view the audit log", "run the controller",
-    "manage projects",    "manage users"};
+    "view jobs",
+    "submit jobs",
+    "change jobs",
+    "change others' jobs or approve checkpoints",
+    "deploy models or change deployments",
+    "raise priorities",
+    "view the ledger",
+    "view the audit log",
+    "run the controller",
+    "manage projects",
+    "manage users"};
 
-//                               viewer submitter operator admin
+//                         viewer submitter deployer operator admin
 constexpr bool kTable[kActions][kRoles] = {
-    /* view            */ {true, true, true, true},
-    /* submit          */ {false, true, true, true},
-    /* steer_own       */ {false, true, true, true},
-    /* steer_any       */ {false, false, true, true},
-    /* raise_priority  */ {false, false, true, true},
-    /* view_ledger     */ {true, true, true, true},
-    /* view_audit      */ {false, false, true, true},
-    /* run_controller  */ {false, false, true, true},
-    /* manage_projects */ {false, false, false, true},
-    /* manage_users    */ {false, false, false, true}};
+    /* view            */ {true, true, true, true, true},
+    /* submit          */ {false, true, true, true, true},
+    /* steer_own       */ {false, true, true, true, true},
+    /* steer_any       */ {false, false, false, true, true},
+    /* deploy          */ {false, false, true, true, true},
+    /* raise_priority  */ {false, false, false, true, true},
+    /* view_ledger     */ {true, true, true, true, true},
+    /* view_audit      */ {false, false, false, true, true},
+    /* run_controller  */ {false, false, false, true, true},
+    /* manage_projects */ {false, false, false, false, true},
+    /* manage_users    */ {false, false, false, false, true}};
 
 }  // namespace
 

@@ -12,8 +12,8 @@
 namespace tutti::control {
 
 // NOLINTNEXTLINE(readability-identifier-naming): `operator` is a keyword
-enum class Role { viewer, submitter, operator_, admin };
-inline constexpr int kRoles = 4;
+enum class Role { viewer, submitter, deployer, operator_, admin };
+inline constexpr int kRoles = 5;
 
 // Where an action concerns a job, `own` means a job of the user's own.
 enum class Action {
@@ -21,6 +21,7 @@ enum class Action {
   submit,           // a job into a project
   steer_own,        // cancel, requeue, hold, release one's own job
   steer_any,        // the same with others' jobs of the project; approve its checkpoints
+  deploy,           // models of a project; stop and restart its deployments
   raise_priority,   // above 0
   view_ledger,      // of a project: budgets, spend, reports
   view_audit,       // the audit log
@@ -28,7 +29,7 @@ enum class Action {
   manage_projects,  // quotas, budgets, members of a project
   manage_users,     // users, tokens of others, projects, the site
 };
-inline constexpr int kActions = 10;
+inline constexpr int kActions = 11;
 
 const char* role_name(Role role);          // "operator"
 const char* action_name(Action action);    // "view_audit": in the audit log

@@ -28,7 +28,7 @@ TEST(Roles, HigherRolesIncludeLowerOnes) {
   }
 }
 
-// What a caller with a role (none, or one of four, in the project or in all) is let do; a job of
+// What a caller with a role (none, or one of five, in the project or in all) is let do; a job of
 // the project stands by, of the caller's own where he could have submitted it.
 struct Attempt {
   const char* name;
@@ -56,6 +56,10 @@ const std::vector<Attempt>& attempts() {
          JobRequest request = SmallControlPlane::request();
          request.priority = 1;
          submit(c, request, false);
+       }},
+      {"deploy", Role::deployer, false,
+       [](SmallControlPlane&, const Caller& c, int64_t, int64_t) {
+         submit(c, SmallControlPlane::deployment(), false);
        }},
       {"hold own", Role::submitter, false,
        [](SmallControlPlane&, const Caller& c, int64_t own, int64_t) { set_held(c, own, true); }},

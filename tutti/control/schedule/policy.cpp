@@ -40,7 +40,7 @@ Verdict stopped(const Job& job, const End& end) {
     case Stop::budget: verdict.path = {requeued, pending}; break;
     case Stop::none: break;
   }
-  if (end.exit_code && *end.exit_code != exit_requeue) {
+  if (end.exit_code && *end.exit_code != exit_requeue && *end.exit_code != exit_ok) {
     verdict.detail +=
         fmt::format("{}exit code {}", verdict.detail.empty() ? "" : "; ", *end.exit_code);
   }
@@ -58,7 +58,7 @@ int64_t pause_after(int64_t attempts) {
 Verdict judge(const Job& job, const End& end) {
   using enum JobState;
   Verdict verdict;
-  if (end.exit_code == exit_ok) {
+  if (end.exit_code == exit_ok && !job.request.deployment) {
     verdict.path = {completed};
     verdict.attempts = job.attempts;
     return verdict;

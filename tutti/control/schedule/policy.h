@@ -28,13 +28,15 @@ struct Verdict {
   bool is_incident = false;
 };
 
-//   exit code 0   COMPLETED, also where it was asked to stop
+//   exit code 0   COMPLETED, also where it was asked to stop; not so a deployment
 //   asked to stop what that stop says: CANCELLED, TIMEOUT, DEADLINE, or back into the queue
 //   75            back into the queue: it saved, to be resumed
 //   93, 2         FAILED: it would fail the same way
 //   other, lost   (FAILED, NODE_FAIL, OUT_OF_MEMORY where the system says so) back into the line
 //   after a pause that doubles, until its attempts are used up; an
 //                 attempt that ran for ten minutes or more sets the count back
+//
+// A deployment has nothing to complete: exit code 0 is what that stop says, or another end.
 Verdict judge(const Job& job, const End& end);
 
 // 15 s, doubled with every attempt in a row, at most 15 min.

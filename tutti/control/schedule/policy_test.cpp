@@ -47,6 +47,21 @@ TEST(Judge, ExitCodesWithoutARequestToStop) {
   EXPECT_EQ(judge(running_job(), lost).reason, Reason::node_lost);
 }
 
+TEST(Judge, ADeploymentNeverCompletes) {
+  Job job = running_job();
+  job.request = SmallControlPlane::deployment();
+  EXPECT_EQ(judge(job, exited(0)).path, (Path{failed, requeued, pending}));
+  EXPECT_EQ(judge(job, exited(0)).pause_ms, pause_after(1));
+  EXPECT_EQ(judge(job, exited(137)).path, (Path{failed, requeued, pending}));
+  job.stop = Stop::cancel;
+  EXPECT_EQ(judge(job, exited(0)).path, Path{cancelled});
+  EXPECT_EQ(judge(job, exited(0)).detail, "");
+  job.stop = Stop::requeue;
+  EXPECT_EQ(judge(job, exited(0)).path, (Path{requeued, pending}));
+  job.stop = Stop::budget;  // continues with a larger one
+  EXPECT_EQ(judge(job, exited(0)).path, (Path{requeued, pending}));
+}
+
 TEST(Judge, OnlyConsecutiveFailuresUseUpAttempts) {
   Job job = running_job();
   job.attempts = 3;

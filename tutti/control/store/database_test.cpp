@@ -218,6 +218,7 @@ TEST_F(DatabaseFile, OlderSchemasAreMigrated) {
         "ALTER TABLE jobs DROP COLUMN time_limit_ms; ALTER TABLE jobs DROP COLUMN preemptible; "
         "ALTER TABLE jobs DROP COLUMN forecast_ms; ALTER TABLE jobs DROP COLUMN data_class; "
         "ALTER TABLE jobs DROP COLUMN data_source; ALTER TABLE jobs DROP COLUMN unlabelled_data; "
+        "DROP INDEX jobs_deployed; ALTER TABLE projects DROP COLUMN approved_only; "
         "ALTER TABLE tokens DROP COLUMN parent; PRAGMA user_version = 1");
   }
   Database database(path());

@@ -165,6 +165,11 @@ CREATE INDEX jobs_scheduled ON jobs (
   data_class, data_source, unlabelled_data
 ) WHERE state < 5 OR state = 13;
 )",
+    // Deployments, and whether a project deploys approved checkpoints only.
+    R"(
+ALTER TABLE projects ADD COLUMN approved_only INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX jobs_deployed ON jobs (id) WHERE json_extract(request, '$.deployment.name') IS NOT NULL;
+)",
 };
 static_assert(std::size(kSteps) == kSchemaVersion - 1);
 

@@ -8,7 +8,7 @@
 
 namespace tutti::control {
 
-inline constexpr int64_t kSchemaVersion = 4;
+inline constexpr int64_t kSchemaVersion = 5;
 
 // Creates what is missing and brings older tables up to date. Throws unsupported for a version that
 // is newer than this program, and corrupt for a database that is not Tutti's.

@@ -31,7 +31,8 @@ testing::AssertionResult throws(ErrorKind kind, Call call, const std::string& te
   return testing::AssertionFailure() << "did not throw";
 }
 
-// root is admin; ada submits to vision, viv views it, olaf operates it; bob submits to speech.
+// root is admin; ada submits to vision, viv views it, dora deploys there, olaf operates it; bob
+// submits to speech.
 // Two nodes of 4 cores at 3.60 USD per hour and 1 kW.
 struct SmallControlPlane {
   Database database{":memory:"};
@@ -45,7 +46,7 @@ struct SmallControlPlane {
     site.micro_liters_per_kwh = 2'000'000;
     create_control_plane(as("root"), {"n1", 4, 0, true, false, ""}, site);
     define_node(as("root"), {"n2", 4, 0, true, false, ""});
-    for (const char* user : {"ada", "bob", "viv", "olaf"}) create_user(as("root"), user);
+    for (const char* user : {"ada", "bob", "viv", "olaf", "dora"}) create_user(as("root"), user);
     for (const char* name : {"vision", "speech"}) {
       Project project;
       project.name = name;
@@ -53,6 +54,7 @@ struct SmallControlPlane {
     }
     grant(as("root"), {"ada", "vision", Role::submitter});
     grant(as("root"), {"viv", "vision", Role::viewer});
+    grant(as("root"), {"dora", "vision", Role::deployer});
     grant(as("root"), {"olaf", "vision", Role::operator_});
     grant(as("root"), {"bob", "speech", Role::submitter});
   }
@@ -63,6 +65,14 @@ struct SmallControlPlane {
     request.name = "demo";
     request.project = project;
     request.command = {"train", "demo"};
+    return request;
+  }
+  static JobRequest deployment(const std::string& project = "vision") {
+    JobRequest request = SmallControlPlane::request(project);
+    request.name = "chat";
+    request.command = {"endpoint", "chat=/runs/a/checkpoints/step-00000007"};
+    request.deployment = Deployment{
+        "chat", "/runs/a/checkpoints/step-00000007", "aa11", 7, "127.0.0.1", 8000, HealthRule{}};
     return request;
   }
 };

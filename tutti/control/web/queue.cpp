@@ -44,6 +44,7 @@ class Buttons {
     if (view.form_key.empty()) return;
     for (std::string& name : projects_where(view.caller, Action::steer_own)) own_.insert(name);
     for (std::string& name : projects_where(view.caller, Action::steer_any)) any_.insert(name);
+    for (std::string& name : projects_where(view.caller, Action::deploy)) deploys_.insert(name);
   }
 
   bool has_any() const { return !own_.empty() || !any_.empty(); }
@@ -51,7 +52,9 @@ class Buttons {
   std::string of(const Job& job) const {
     const std::string& project = job.request.project;
     const bool mine = job.user == view_.caller.user && own_.count(project) > 0;
-    if (!mine && any_.count(project) == 0) return {};
+    const bool may_steer =
+        job.request.deployment ? deploys_.count(project) > 0 : mine || any_.count(project) > 0;
+    if (!may_steer) return {};
     std::string buttons;
     for (const char* what : choices(job)) {
       buttons += fmt::format(
@@ -79,6 +82,7 @@ class Buttons {
   const WebView& view_;
   std::set<std::string> own_;
   std::set<std::string> any_;
+  std::set<std::string> deploys_;
 };
 
 report::Table job_table(const std::vector<Job>& jobs, const std::string& caption,
