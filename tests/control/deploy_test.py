@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.environ["TUTTI_SOURCE_DIR"], "tests", "endpoint"))
-from control_plane import ControlPlane, TUTTI  # noqa: E402
+from control_plane import ControlPlane, TUTTI, secret_is_nowhere  # noqa: E402
 from endpoint_server import train_tiny  # noqa: E402
 
 PATIENCE_SECONDS = 120
@@ -87,6 +87,62 @@ def refusals(plane, run):
     return deployer
 
 
+def complete(url, key, tokens=8):
+    return ask(url, "v1/completions", {"prompt": "The quick", "max_tokens": tokens, "ignore_eos": True}, key)
+
+
+def wait_for_key(url, key, status):
+    """The endpoint reads its keys every second."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while ask(url, "v1/models", key=key)[0] != status:
+        assert time.monotonic() < end, status
+        time.sleep(0.1)
+
+
+def keys_and_budgets(plane, url, deployer):
+    """Returns a key with a budget that is used up but for a few tokens."""
+    status, answer, _ = complete(url, None)
+    assert status == 401 and answer["error"]["code"] == "invalid_api_key", answer
+    viewer = plane.as_user("viv", "viewer", "default")
+    error = attempt(plane, "deployment", "keys", "chat", "--add", "ann", environment=viewer)
+    assert error["kind"] == "permission", error
+    made = plane.call("deployment", "keys", "chat", "--add", "ann", "--key-tokens", "40", environment=deployer)
+    key = made["key"]
+    secret_is_nowhere(key.split("-")[2], plane.control)
+    wait_for_key(url, key, 200)
+    assert ask(url, "v1/models", key=key[:-1] + ("0" if key[-1] != "0" else "1"))[0] == 401
+    status, answer, _ = complete(url, key)
+    assert status == 200 and answer["model"] == "chat", answer
+    assert answer["usage"] == {"prompt_tokens": 9, "completion_tokens": 8, "total_tokens": 17,
+                               "prompt_tokens_details": {"cached_tokens": 0}}, answer
+    # 23 are left: more than it asks for is not begun.
+    status, answer, headers = complete(url, key, 64)
+    assert status == 429 and answer["error"]["code"] == "insufficient_quota", answer
+    assert "23 tokens left" in answer["error"]["message"], answer
+    assert headers["Retry-After"] is None and headers["x-should-retry"] == "false", headers
+    assert complete(url, key, 11)[0] == 200
+    # 3 are left, which the prompt alone exceeds.
+    limited = plane.call("deployment", "keys", "chat", "--add", "bob", "--key-requests-per-minute", "2",
+                         environment=deployer)["key"]
+    wait_for_key(url, limited, 200)
+    assert complete(url, limited)[0] == 200 and complete(url, limited)[0] == 200
+    status, answer, headers = complete(url, limited)
+    assert status == 429 and answer["error"]["code"] == "rate_limit_exceeded", answer
+    assert 0 < int(headers["Retry-After"]) <= 30, headers
+    plane.call("deployment", "keys", "chat", "--withdraw", limited.split("-")[1], environment=deployer)
+    wait_for_key(url, limited, 401)
+    return key
+
+
+def budgets_outlive_it(plane, url, key):
+    status, answer, _ = complete(url, key, 1)
+    assert status == 429 and answer["error"]["code"] == "insufficient_quota", answer
+    assert "3 tokens left" in answer["error"]["message"], answer
+    used = plane.call("deployment", "keys", "chat")["keys"]
+    assert [(each["name"], each["used"]["requests"], each["used"]["prompt_tokens"],
+             each["used"]["answer_tokens"]) for each in used] == [("ann", 2, 18, 19)], used
+
+
 def approver(plane):
     """Who approved."""
     lines = plane.call("audit", "show", "--about", "approve")["lines"]
@@ -108,8 +164,7 @@ def main():
             assert error["kind"] == "usage" and f"job {job}" in error["message"], error
             found = wait_for(plane, "chat", is_healthy, "it starts")
             assert found["state"] == "RUNNING" and found["url"] == made["url"], found
-            status, answer, _ = ask(found["url"], "v1/completions", {"prompt": "The quick", "max_tokens": 8})
-            assert status == 200 and answer["model"] == "chat" and answer["usage"]["completion_tokens"] == 8, answer
+            key = keys_and_budgets(plane, found["url"], deployer)
 
             # It is killed, and comes back at the same address, a launch later; each end is an incident.
             os.kill(endpoint_process(plane), signal.SIGKILL)
@@ -118,6 +173,7 @@ def main():
             incidents = plane.show(job)["incidents"]
             assert len(incidents) == 1 and "exit code 137" in incidents[0]["detail"], incidents
             assert ask(found["url"], "health")[0] == 200
+            budgets_outlive_it(plane, found["url"], key)
 
             # It hangs: only its health says so.
             os.kill(endpoint_process(plane), signal.SIGSTOP)

@@ -22,6 +22,16 @@ Generator generator_of(Engine& engine) {
           [&engine](uint64_t id) { engine.cancel(id); }};
 }
 
+void meter_answer(KeyMeter& meter, const std::string& key, AnswerPlan& plan) {
+  KeyMeter::Demand demand{plan.head.id, plan.head.model, 0, 0};
+  for (const auto& prompt : plan.prompts) {
+    demand.prompt_tokens += static_cast<int64_t>(prompt.size());
+  }
+  demand.most_answer_tokens =
+      static_cast<int64_t>(plan.prompts.size()) * plan.n * plan.sampling.max_tokens;
+  plan.on_end = [hold = meter.admit(key, demand)](const Usage& usage) { hold->settle(usage); };
+}
+
 Answer::Answer(Generator generator, AnswerPlan plan)
     : generator_(std::move(generator)),
       plan_(std::move(plan)),
@@ -35,6 +45,28 @@ Answer::Answer(Generator generator, AnswerPlan plan)
     if (!plan_.echoes.empty()) choice.echo = plan_.echoes[i / static_cast<size_t>(plan_.n)];
     choices_.push_back(std::move(choice));
   }
+}
+
+Answer::~Answer() { settle(); }
+
+// Within the lock, or where no other thread has it.
+void Answer::settle() {
+  if (std::exchange(is_settled_, true) || !plan_.on_end) return;
+  Usage used;
+  for (size_t i = 0; i < choices_.size(); i += static_cast<size_t>(plan_.n)) {
+    int64_t generated = 0;
+    int64_t cached = 0;
+    for (size_t j = i; j < i + static_cast<size_t>(plan_.n); ++j) {
+      generated += choices_[j].generated;
+      cached = std::max(cached, choices_[j].cached);
+    }
+    if (generated == 0) continue;
+    used.completion_tokens += generated;
+    used.cached_tokens += cached;
+    used.prompt_tokens +=
+        static_cast<int64_t>(plan_.prompts[i / static_cast<size_t>(plan_.n)].size());
+  }
+  plan_.on_end(used);
 }
 
 std::shared_ptr<HttpReply> Answer::start(Generator generator, AnswerPlan plan) {
@@ -106,6 +138,7 @@ void Answer::cancel_all() {
   {
     const std::scoped_lock lock(mutex_);
     is_done_ = true;
+    settle();
     for (Choice& choice : choices_) {
       choice.is_cancelled = true;
       if (choice.id) ids.push_back(*choice.id);
@@ -232,6 +265,7 @@ void Answer::end_if_done() {
     if (choice.finish_reason.empty()) return;
   }
   is_done_ = true;
+  settle();
   if (plan_.stream) {
     if (plan_.head.include_usage) {
       reply_->write(sse_event(dump_json(usage_event(plan_.head, usage()))));
@@ -252,6 +286,7 @@ void Answer::end_if_done() {
 void Answer::fail_with(int status, const std::string& message) {
   const ApiError error(status, message);
   is_done_ = true;
+  settle();
   if (!is_open_) {
     failure_ = error;
   } else if (plan_.stream) {

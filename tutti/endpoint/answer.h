@@ -18,6 +18,7 @@
 #include "tutti/data/tokenizers/tokenizer.h"
 #include "tutti/endpoint/answer_text.h"
 #include "tutti/endpoint/engine.h"
+#include "tutti/endpoint/key_meter.h"
 #include "tutti/endpoint/openai_error.h"
 #include "tutti/endpoint/openai_response.h"
 
@@ -39,8 +40,14 @@ struct AnswerPlan {
   int64_t n = 1;                    // choices of each prompt
   std::vector<std::string> stops;
   bool stream = false;
+  // Called once, when nothing more of it will be computed and before its client sees the end, with
+  // what it has used: of prompts those that have got a token.
+  std::function<void(const Usage&)> on_end;
   const data::Tokenizer* tokenizer = nullptr;  // outlives the answer
 };
+
+// Holds what the answer may use of its key's budget until it ends. Throws as KeyMeter::admit.
+void meter_answer(KeyMeter& meter, const std::string& key, AnswerPlan& plan);
 
 class Answer : public std::enable_shared_from_this<Answer> {
  public:
@@ -48,6 +55,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   static std::shared_ptr<HttpReply> start(Generator generator, AnswerPlan plan);
 
   Answer(Generator generator, AnswerPlan plan);
+  ~Answer();
   Answer(const Answer&) = delete;
   Answer& operator=(const Answer&) = delete;
 
@@ -77,6 +85,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   std::string bytes_of(int32_t token) const;
   AnswerPiece new_piece(Choice& choice) const;
   Usage usage() const;
+  void settle();
 
   const Generator generator_;
   const AnswerPlan plan_;
@@ -86,6 +95,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   std::string backlog_;   // events before the answer is open
   bool is_open_ = false;  // the engine has accepted all choices
   bool is_done_ = false;
+  bool is_settled_ = false;
   std::optional<ApiError> failure_;  // before it was open
 };
 

@@ -5,9 +5,11 @@
 namespace tutti::endpoint {
 namespace {
 
-constexpr const char* kRetrySeconds = "2";
+constexpr int64_t kRetrySeconds = 2;
 
-const char* type_of(int status) {
+const char* type_of(const ApiError& error) {
+  if (error.code() == kInsufficientQuota) return kInsufficientQuota;
+  const int status = error.status();
   switch (status) {
     case 401: return "authentication_error";
     case 403: return "permission_error";
@@ -22,10 +24,16 @@ Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr)
 
 }  // namespace
 
+std::optional<int64_t> ApiError::retry_seconds() const {
+  if (status_ != 429 && status_ != 503) return std::nullopt;
+  if (code_ == kInsufficientQuota) return std::nullopt;
+  return retry_seconds_.value_or(kRetrySeconds);
+}
+
 std::string error_json(const ApiError& error) {
   return dump_json({{"error",
                      {{"message", error.what()},
-                      {"type", type_of(error.status())},
+                      {"type", type_of(error)},
                       {"param", text_or_null(error.param())},
                       {"code", text_or_null(error.code())}}}});
 }
@@ -35,8 +43,10 @@ HttpResponse error_response(const ApiError& error) {
   response.status = error.status();
   response.content_type = "application/json";
   response.body = error_json(error) + "\n";
-  if (error.status() == 429 || error.status() == 503) {
-    response.headers.emplace_back("Retry-After", kRetrySeconds);
+  if (const auto seconds = error.retry_seconds()) {
+    response.headers.emplace_back("Retry-After", std::to_string(*seconds));
+  } else if (error.status() == 429) {
+    response.headers.emplace_back("x-should-retry", "false");  // OpenAI's clients read it
   }
   if (error.status() == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;

@@ -5,13 +5,18 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "tutti/base/http_server.h"
 
 namespace tutti::endpoint {
+
+// The code of 429 where asking again does not help; OpenAI's.
+inline constexpr const char* kInsufficientQuota = "insufficient_quota";
 
 class ApiError : public std::exception {
  public:
@@ -22,7 +27,15 @@ class ApiError : public std::exception {
         param_(std::move(param)),
         code_(std::move(code)) {}
 
+  // When to ask again, where the status alone does not say.
+  ApiError& retry_after(int64_t seconds) {
+    retry_seconds_ = seconds;
+    return *this;
+  }
+
   int status() const { return status_; }
+  // Of 429 and 503; absent: asking again does not help.
+  std::optional<int64_t> retry_seconds() const;
   const std::string& param() const { return param_; }
   const std::string& code() const { return code_; }
   const char* what() const noexcept override { return message_.c_str(); }
@@ -30,6 +43,7 @@ class ApiError : public std::exception {
  private:
   int status_;
   std::string message_, param_, code_;
+  std::optional<int64_t> retry_seconds_;
 };
 
 // 400 about one parameter.

@@ -105,7 +105,7 @@ struct Service::State {
       label = path;
       allowed.emplace_back(entry.method);
       if (request.method != entry.method) continue;
-      if (!entry.is_open) check_key(request);
+      if (!entry.is_open) key_of(request);
       return (this->*entry.handler)(request);
     }
     if (allowed.empty()) {
@@ -133,12 +133,13 @@ struct Service::State {
     throw ApiError(403, "pages of other sites may not ask this endpoint");
   }
 
-  void check_key(const HttpRequest& request) const {
-    if (!options.accepts) return;
+  // The id of its API key; empty: none is asked for.
+  std::string key_of(const HttpRequest& request) const {
+    if (!options.identify) return {};
     const std::string header = request.header("authorization");
-    if (starts_with(header, kBearer) &&
-        options.accepts(header.substr(std::string_view(kBearer).size()))) {
-      return;
+    if (starts_with(header, kBearer)) {
+      const auto id = options.identify(header.substr(std::string_view(kBearer).size()));
+      if (id) return *id;
     }
     throw ApiError(401,
                    header.empty() ? "no API key: send `Authorization: Bearer KEY`"
@@ -206,6 +207,7 @@ struct Service::State {
     if (!plan.stops.empty() && plan.tokenizer == nullptr) {
       refuse_param("stop", "'stop' needs a tokenizer, which the model does not have");
     }
+    if (options.meter != nullptr) meter_answer(*options.meter, key_of(http), plan);
     try {
       HttpResponse response;
       response.later = Answer::start(generator_of(*served.engine), std::move(plan));

@@ -14,6 +14,7 @@
 
 #include "tutti/base/http_server.h"
 #include "tutti/endpoint/engine.h"
+#include "tutti/endpoint/key_meter.h"
 #include "tutti/endpoint/model.h"
 
 namespace tutti::endpoint {
@@ -31,8 +32,9 @@ struct ServiceOptions {
   std::string address = "127.0.0.1";
   int port = 8000;                  // 0: a free one
   std::vector<ServedModel> models;  // at least one; all outlive the service
-  // Whether `key` may ask; absent: everybody may.
-  std::function<bool(const std::string& key)> accepts;
+  // The id of an API key; absent: it is not known here. Without it everybody may ask.
+  std::function<std::optional<std::string>(const std::string& key)> identify;
+  KeyMeter* meter = nullptr;  // of requests with keys; outlives the service; null: none
   // On loopback addresses requests must name one of these or a loopback name as their Host: pages
   // of others, whose names can be made to lead here, are kept out.
   std::vector<std::string> hosts;

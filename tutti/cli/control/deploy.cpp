@@ -10,8 +10,10 @@
 #include "tutti/base/text.h"
 #include "tutti/cli/checkpoint/subject.h"
 #include "tutti/cli/control/common.h"
+#include "tutti/cli/control/deployment_keys.h"
 #include "tutti/cli/control/deployments.h"
 #include "tutti/cli/data/label.h"
+#include "tutti/cli/endpoint/api_keys.h"
 #include "tutti/cli/program/common.h"
 #include "tutti/control/jobs/deployment_rule.h"
 #include "tutti/control/jobs/requests.h"
@@ -43,6 +45,7 @@ struct DeployArguments {
   int64_t attempts = 10;
   int64_t priority = 0;
   std::string usd;
+  TokenPriceOptions prices;
   std::string start_limit = "10min";
   std::string health_every = "10s";
   int64_t health_failures = 3;
@@ -70,7 +73,8 @@ int64_t choose_port(control::Database& database) {
 }
 
 std::vector<std::string> words_of(const DeployArguments& arguments,
-                                  const control::Deployment& deployment) {
+                                  const control::Deployment& deployment, const std::string& project,
+                                  const control::ControlFolder& plane) {
   std::vector<std::string> words = {"endpoint",
                                     deployment.name + "=" + deployment.checkpoint,
                                     "--manifest-sha256",
@@ -84,6 +88,15 @@ std::vector<std::string> words_of(const DeployArguments& arguments,
   const auto add = [&](const char* option, const std::string& value) {
     words.insert(words.end(), {option, value});
   };
+  const std::string folder = deployment_folder(plane, project, deployment.name);
+  add("--api-key-file", key_file_of(folder));
+  add("--usage-file", use_file_of(folder));
+  if (!arguments.prices.prompt.empty()) {
+    add("--usd-per-million-prompt-tokens", arguments.prices.prompt);
+  }
+  if (!arguments.prices.answer.empty()) {
+    add("--usd-per-million-answer-tokens", arguments.prices.answer);
+  }
   if (arguments.plain_http) words.emplace_back("--plain-http");
   if (!arguments.cache.empty()) add("--cache", arguments.cache);
   if (arguments.max_sequences > 0) add("--max-sequences", std::to_string(arguments.max_sequences));
@@ -123,7 +136,8 @@ control::JobRequest request_of(const DeployArguments& arguments, ControlSession&
   control::JobRequest request;
   request.name = arguments.name;
   request.project = arguments.project.empty() ? project_of(caller, subject) : arguments.project;
-  request.command = words_of(arguments, deployment);
+  parse_token_prices(arguments.prices);  // refused here rather than by the job
+  request.command = words_of(arguments, deployment, request.project, session.folder());
   request.folder = current_folder();
   control::set_label(request, find_origins(object::file_system(), subject.path, {}).label);
   request.cores = arguments.cores;
@@ -152,9 +166,12 @@ int run_deploy(const DeployArguments& arguments) {
          "this site's jobs go to Slurm, and deployments run on the machine of the controller only");
   }
   const control::JobRequest request = request_of(arguments, session);
-  const control::Submission submission =
-      control::submit(session.caller(), request, arguments.dry_run);
   const control::Deployment& deployment = *request.deployment;
+  control::Submission submission = control::submit(session.caller(), request, true);
+  if (!arguments.dry_run) {
+    make_key_file(deployment_folder(session.folder(), request.project, deployment.name));
+    submission = control::submit(session.caller(), request, false);
+  }
   const int64_t price = micro_usd_per_hour(session, request);
   const bool started =
       !arguments.dry_run && !arguments.no_start && ensure_controller(session.folder());
@@ -175,7 +192,11 @@ int run_deploy(const DeployArguments& arguments) {
        {"checkpoint", fmt::format("{}, step {}", deployment.checkpoint, deployment.step)},
        {"price", money_text(price) + " per hour"},
        {"will listen at", url}}));
-  if (!arguments.dry_run) print_text(fmt::format("job {}\n", submission.job.id));
+  if (!arguments.dry_run) {
+    print_text(fmt::format("job {}\n", submission.job.id));
+    print_message(fmt::format("clients need an API key: tutti deployment keys {} --add NAME\n",
+                              deployment.name));
+  }
   return exit_ok;
 }
 
@@ -218,6 +239,7 @@ void add_job_options(CLI::App& command, DeployArguments& arguments) {
       ->capture_default_str();
   command.add_option("--usd", arguments.usd, "Budget of the job in USD; it is stopped there")
       ->type_name("X");
+  add_token_price_options(command, arguments.prices);
   command
       .add_option("--start-limit", arguments.start_limit,
                   "Time from its start to its first good answer of /health")
@@ -255,7 +277,7 @@ void add_deploy(CLI::App& app, Action& action) {
   command->footer(
       "Needs the role of a deployer in the project; where the project says so, an approved\n"
       "checkpoint. It runs `tutti endpoint`, is checked by /health and started again when it ends\n"
-      "or does not answer. Then: tutti deployment list, tutti deployment stop NAME.\n\n"
+      "or does not answer. Clients need an API key: tutti deployment keys NAME --add CLIENT.\n\n"
       "Example:\n  tutti deploy runs/mine --name chat");
   command->callback(
       [arguments, &action] { action = [arguments] { return run_deploy(*arguments); }; });

@@ -8,6 +8,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/cli/control/common.h"
+#include "tutti/cli/control/deployment_keys.h"
 #include "tutti/cli/program/common.h"
 #include "tutti/control/jobs/deployment_rule.h"
 #include "tutti/control/jobs/requests.h"
@@ -92,7 +93,8 @@ int run_stop(const StopArguments& arguments) {
 }  // namespace
 
 void add_deployment(CLI::App& app, Action& action) {
-  CLI::App* group = app.add_subcommand("deployment", "List and stop what is deployed");
+  CLI::App* group =
+      app.add_subcommand("deployment", "List and stop what is deployed; its API keys");
   group->require_subcommand(1);
   group->footer("Example:\n  tutti deployment list");
 
@@ -114,6 +116,7 @@ void add_deployment(CLI::App& app, Action& action) {
       "Needs the role of a deployer in the project. tutti requeue JOB starts one again.\n\n"
       "Example:\n  tutti deployment stop chat");
   command->callback([stop, &action] { action = [stop] { return run_stop(*stop); }; });
+  add_deployment_keys(*group, action);
 }
 
 }  // namespace tutti::cli

@@ -18,6 +18,7 @@
 #include "tutti/base/units.h"
 #include "tutti/checkpoint/store/manifest.h"
 #include "tutti/cli/endpoint/api_keys.h"
+#include "tutti/cli/endpoint/live_keys.h"
 #include "tutti/cli/program/commands.h"
 #include "tutti/cli/program/common.h"
 #include "tutti/endpoint/adapters.h"
@@ -30,6 +31,7 @@
 namespace tutti::cli {
 namespace {
 
+constexpr double kTendSeconds = 1;    // between two looks at the API keys and their use
 constexpr double kFlushSeconds = 10;  // for answers that are finished and not read yet
 
 struct EndpointArguments {
@@ -46,6 +48,9 @@ struct EndpointArguments {
   endpoint::EngineOptions engine;
   std::string key_file;
   std::string new_key;
+  KeyLimitOptions new_limits;
+  std::string use_file;
+  TokenPriceOptions prices;
   std::string manifest_sha256;
   std::string ready_file;
   bool json = false;
@@ -261,13 +266,30 @@ void print_start(const EndpointArguments& arguments, const std::vector<LoadedEng
   flush_output();
 }
 
+// Null: none are asked for.
+std::unique_ptr<LiveKeys> open_keys(const EndpointArguments& arguments) {
+  if (arguments.key_file.empty()) {
+    if (arguments.use_file.empty()) return nullptr;
+    fail(ErrorKind::usage, "--usage-file: what is recorded is by API key; give --api-key-file too");
+  }
+  auto keys = std::make_unique<LiveKeys>(
+      posix_file_system(),
+      KeySettings{arguments.key_file, arguments.use_file, parse_token_prices(arguments.prices)});
+  if (keys->size() == 0) {
+    print_message(
+        fmt::format("tutti: {}: no API key yet, which admits no request\n", arguments.key_file));
+  }
+  return keys;
+}
+
 int run_endpoint(const EndpointArguments& arguments) {
   FileSystem& files = posix_file_system();
   if (!arguments.new_key.empty()) {
     if (arguments.key_file.empty()) {
       fail(ErrorKind::usage, "--add-api-key needs --api-key-file FILE, where it is added");
     }
-    const std::string key = add_api_key(files, arguments.key_file, arguments.new_key);
+    const std::string key = add_api_key(files, arguments.key_file,
+                                        parse_key_limits(arguments.new_key, arguments.new_limits));
     if (arguments.json) {
       print_json({{"name", arguments.new_key}, {"key", key}, {"file", arguments.key_file}});
     } else {
@@ -290,14 +312,12 @@ int run_endpoint(const EndpointArguments& arguments) {
   }
   watch_signals();
   raise_open_files();
-  std::shared_ptr<const ApiKeys> keys;
-  if (!arguments.key_file.empty()) {
-    keys = std::make_shared<const ApiKeys>(ApiKeys::read(files, arguments.key_file));
-  }
+  const std::unique_ptr<LiveKeys> keys = open_keys(arguments);
   const std::vector<LoadedEngine> engines = load_engines(arguments);
   endpoint::ServiceOptions options = service_options(arguments, engines);
   if (keys != nullptr) {
-    options.accepts = [keys](const std::string& key) { return keys->accepts(key); };
+    options.identify = [&keys](const std::string& key) { return keys->identify(key); };
+    options.meter = &keys->meter();
   }
   endpoint::Service service(std::move(options));
   if (!arguments.ready_file.empty()) {
@@ -306,11 +326,18 @@ int run_endpoint(const EndpointArguments& arguments) {
   }
   print_start(arguments, engines, service.port(), keys != nullptr);
   std::thread waits([&] {
-    while (stop_signal() == 0) sleep_seconds(0.05);
+    double next = monotonic_seconds() + kTendSeconds;
+    while (stop_signal() == 0) {
+      sleep_seconds(0.05);
+      if (keys == nullptr || monotonic_seconds() < next) continue;
+      keys->tend();
+      next = monotonic_seconds() + kTendSeconds;
+    }
     print_message(
         "tutti: new requests are refused; those that run are finished (a second signal "
         "ends at once)\n");
     service.drain(kFlushSeconds);
+    if (keys != nullptr) keys->tend();
     service.stop();
   });
   service.run();
@@ -374,6 +401,12 @@ void add_network_options(CLI::App& command, EndpointArguments& arguments) {
       .add_option("--add-api-key", arguments.new_key,
                   "Make a key, add its hash to --api-key-file, print the key, and end")
       ->type_name("NAME");
+  add_key_limit_options(command, arguments.new_limits);
+  command
+      .add_option("--usage-file", arguments.use_file,
+                  "File to add what API keys use to, a line of JSON for each request")
+      ->type_name("FILE");
+  add_token_price_options(command, arguments.prices);
 }
 
 }  // namespace
@@ -412,7 +445,8 @@ void add_endpoint(CLI::App& app, Action& action) {
       "  tutti endpoint runs/mine\n"
       "  tutti endpoint runs/base --adapter support=runs/tuned --adapter poems=poems-peft\n"
       "  tutti endpoint small=runs/mine large=Llama-3.2-1B --weights int8 --port 8000\n"
-      "  tutti endpoint --api-key-file keys --add-api-key ann");
+      "  tutti endpoint --api-key-file keys --add-api-key ann --key-tokens 1M\n"
+      "  tutti endpoint runs/mine --api-key-file keys --usage-file usage.jsonl");
   command->callback(
       [arguments, &action] { action = [arguments] { return run_endpoint(*arguments); }; });
 }

@@ -258,10 +258,11 @@ bool of_site(Database& database, const Line& line) {
   return false;
 }
 
-// What changes nothing that the records know of: an approval is in the audit log alone.
+// What changes nothing that the records know of: an approval is in the audit log alone, API keys
+// are in a file.
 bool is_no_change(const Line& line) {
   return line.what == "restore" || line.what == kAdoptAuditLog || line.on == "page" ||
-         !name_after(line.on, "checkpoint").empty();
+         !name_after(line.on, "checkpoint").empty() || !name_after(line.on, "deployment").empty();
 }
 
 }  // namespace

@@ -88,22 +88,44 @@ std::vector<Job> visible_deployments(const Caller& caller, const std::string& pr
   return jobs;
 }
 
-Job find_deployment(const Caller& caller, const std::string& project, const std::string& name) {
-  std::vector<Job> jobs = visible_deployments(caller, project, false);
+namespace {
+
+Job only_one_named(std::vector<Job> jobs, const std::string& name) {
   std::erase_if(jobs, [&](const Job& job) { return job.request.deployment->name != name; });
   if (jobs.empty()) {
     fail(ErrorKind::not_found,
          "no deployment '{}' that you may see; tutti deployment list shows those that there are",
          printable(name));
   }
-  if (jobs.size() > 1) {
-    std::vector<std::string> projects;
-    projects.reserve(jobs.size());
-    for (const Job& job : jobs) projects.push_back(job.request.project);
+  std::set<std::string> projects;
+  for (const Job& job : jobs) projects.insert(job.request.project);
+  if (projects.size() > 1) {
     fail(ErrorKind::usage, "several projects have a deployment '{}': {}; give --project", name,
-         join(projects, ", "));
+         join(std::vector<std::string>(projects.begin(), projects.end()), ", "));
   }
-  return jobs.front();
+  return jobs.back();
+}
+
+}  // namespace
+
+Job find_deployment(const Caller& caller, const std::string& project, const std::string& name) {
+  return only_one_named(visible_deployments(caller, project, false), name);
+}
+
+Job find_newest_deployment(const Caller& caller, const std::string& project,
+                           const std::string& name) {
+  return only_one_named(visible_deployments(caller, project, true), name);
+}
+
+void change_keys(const Caller& caller, const Job& deployment, const char* what,
+                 const std::function<Json()>& change) {
+  Transaction transaction(caller.database);
+  const std::string& project = deployment.request.project;
+  const std::string on =
+      fmt::format("deployment {}/{}", project, deployment.request.deployment->name);
+  require(caller, transaction, Action::deploy, project, what, on);
+  note(caller, what, on, true, change());
+  transaction.commit();
 }
 
 int64_t unused_port(Database& database, int64_t first) {

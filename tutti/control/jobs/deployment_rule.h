@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,15 @@ std::vector<Job> visible_deployments(const Caller& caller, const std::string& pr
 // The live deployment of that name that the caller may see. Throws not_found, and usage where
 // several projects have one and `project` is empty.
 Job find_deployment(const Caller& caller, const std::string& project, const std::string& name);
+
+// The newest deployment of that name, live or not. Throws as find_deployment.
+Job find_newest_deployment(const Caller& caller, const std::string& project,
+                           const std::string& name);
+
+// Makes a change of the API keys of a deployment, which needs the role of a deployer; `change`
+// returns what the audit log says of it beside `what`.
+void change_keys(const Caller& caller, const Job& deployment, const char* what,
+                 const std::function<Json()>& change);
 
 // The lowest port from `first` on that no live deployment listens on.
 int64_t unused_port(Database& database, int64_t first);

@@ -4,6 +4,7 @@
 //   FOLDER/jobs/ID-STAMP/    a job's folder (control/launches/launch_folder.h)
 //   FOLDER/recipes/HASH.yaml recipes of jobs, resolved
 //   FOLDER/incidents/NUMBER.json  what went wrong, what was done, what it cost
+//   FOLDER/deployments/PROJECT+NAME/keys, usage.jsonl  API keys of a deployment, and their use
 //   FOLDER/catalog/          what the planner knows about this machine
 //   FOLDER/controller.lock   held by the controller    FOLDER/controller.log   what it says
 #pragma once
@@ -24,6 +25,7 @@ struct ControlFolder {
   std::string recipes() const { return join_path(path, "recipes"); }
   std::string catalog() const { return join_path(path, "catalog"); }
   std::string lock() const { return join_path(path, "controller.lock"); }
+  std::string deployments() const { return join_path(path, "deployments"); }
   std::string incidents() const { return join_path(path, "incidents"); }
   std::string health() const { return join_path(path, "health"); }  // reports of nodes
   std::string log() const { return join_path(path, "controller.log"); }
