@@ -157,7 +157,8 @@ def main():
         run = str(train_tiny(models)[0])
         deployer = refusals(plane, run)
         made = plane.call("deploy", run, "--name", "chat", "--cores", "1", "--health-every", "300ms",
-                          "--health-failures", "3", environment=deployer)
+                          "--health-failures", "3", "--usd-per-million-prompt-tokens", "2",
+                          "--usd-per-million-answer-tokens", "10.5", environment=deployer)
         job = made["job"]
         try:
             error = attempt(plane, "deploy", run, "--name", "chat", environment=deployer)
@@ -211,6 +212,11 @@ def main():
             assert plane.call("audit", "verify")["intact"]
             # Time on nodes is in the ledger like that of any job.
             assert plane.call("cost", str(job))["spent"]["node_hours"] > 0
+            served = {each["client"]: each for each in plane.call("ledger", "--month", "all")["served"]}
+            assert set(served) == {"ann", "bob"}, served
+            assert served["ann"]["requests"] == 2 and served["ann"]["deployment"] == "chat", served
+            assert served["ann"]["pico_usd"] == 18 * 2_000_000 + 19 * 10_500_000, served
+            assert served["bob"]["answer_tokens"] == 16, served
         finally:
             attempt(plane, "cancel", str(job), environment=plane.environment)
             plane.wait_for_no_controller()

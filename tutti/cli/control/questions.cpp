@@ -15,6 +15,7 @@
 #include "tutti/base/text.h"
 #include "tutti/cli/control/common.h"
 #include "tutti/cli/control/run_end.h"
+#include "tutti/cli/control/served.h"
 #include "tutti/cli/program/common.h"
 #include "tutti/control/controller/controller.h"
 #include "tutti/control/jobs/job_table.h"
@@ -216,6 +217,7 @@ struct LedgerArguments {
   std::string project;
   std::string month;
   std::string csv;
+  std::string served_csv;
   std::string html;
 };
 
@@ -247,6 +249,14 @@ int run_ledger(const LedgerArguments& arguments) {
   const control::Statement statement =
       control::make_statement(session.database(), projects, month == "all" ? "" : month);
   FileSystem& files = posix_file_system();
+  const Served served = read_served(files, session.folder(), projects, month == "all" ? "" : month);
+  if (served.damaged_lines > 0) {
+    print_message(fmt::format("warning: {} lines of what deployments served are damaged\n",
+                              served.damaged_lines));
+  }
+  if (!arguments.served_csv.empty()) {
+    write_file_atomic(files, arguments.served_csv, served_csv(served));
+  }
   if (!arguments.csv.empty()) {
     write_file_atomic(files, arguments.csv, control::statement_csv(statement));
   }
@@ -255,7 +265,9 @@ int run_ledger(const LedgerArguments& arguments) {
                       control::statement_html(statement, session.site(), wall_seconds()));
   }
   if (arguments.control.json) {
-    print_json(control::to_json(statement));
+    Json json = control::to_json(statement);
+    json["served"] = to_json(served);
+    print_json(json);
     return exit_ok;
   }
   std::vector<std::vector<std::string>> rows = {
@@ -272,6 +284,7 @@ int run_ledger(const LedgerArguments& arguments) {
   }
   for (const auto& [project, spend] : statement.projects) add(project, "all", "", spend, "");
   print_text(rows.size() == 1 ? "nothing was spent\n" : format_table(rows));
+  if (!served.lines.empty()) print_text("\n" + served_text(served));
   return exit_ok;
 }
 
@@ -296,11 +309,16 @@ void add_job_questions(CLI::App& app, Action& action) {
   command->callback([cost, &action] { action = [cost] { return run_cost(*cost); }; });
 
   const auto ledger = std::make_shared<LedgerArguments>();
-  command = app.add_subcommand("ledger", "Spending of projects in a month, job by job");
+  command = app.add_subcommand(
+      "ledger", "Spending of projects in a month, job by job, and what deployments served");
   command->add_option("--project", ledger->project,
                       "Only this project; default all that you may see");
   command->add_option("--month", ledger->month, "YYYY-MM (UTC) or all; default this month");
   command->add_option("--csv", ledger->csv, "Write a CSV table")->type_name("FILE");
+  command
+      ->add_option("--served-csv", ledger->served_csv,
+                   "Write a CSV table of the tokens that deployments served, by API key")
+      ->type_name("FILE");
   command->add_option("--html", ledger->html, "Write an HTML page")->type_name("FILE");
   add_control_options(*command, ledger->control);
   command->footer("Example:\n  tutti ledger --month 2026-01 --csv january.csv --html january.html");
