@@ -66,9 +66,11 @@ bool is_taken(int64_t port) {
   }
 }
 
-int64_t choose_port(control::Database& database) {
+int64_t choose_port(ControlSession& session) {
+  control::Database& database = session.database();
   int64_t port = control::unused_port(database, kFirstPort);
-  while (is_taken(port)) port = control::unused_port(database, port + 1);
+  const bool is_here = !session.site().slurm;
+  while (is_here && is_taken(port)) port = control::unused_port(database, port + 1);
   return port;
 }
 
@@ -123,7 +125,7 @@ control::JobRequest request_of(const DeployArguments& arguments, ControlSession&
   deployment.manifest_sha256 = subject.manifest_sha256;
   deployment.step = subject.manifest.state.step;
   deployment.address = arguments.address;
-  deployment.port = arguments.port > 0 ? arguments.port : choose_port(session.database());
+  deployment.port = arguments.port > 0 ? arguments.port : choose_port(session);
   deployment.health = {parse_milliseconds(arguments.start_limit, "--start-limit"),
                        parse_milliseconds(arguments.health_every, "--health-every"),
                        arguments.health_failures};
@@ -161,10 +163,6 @@ int64_t micro_usd_per_hour(ControlSession& session, const control::JobRequest& r
 
 int run_deploy(const DeployArguments& arguments) {
   ControlSession session(arguments.control);
-  if (session.site().slurm) {
-    fail(ErrorKind::unsupported,
-         "this site's jobs go to Slurm, and deployments run on the machine of the controller only");
-  }
   const control::JobRequest request = request_of(arguments, session);
   const control::Deployment& deployment = *request.deployment;
   control::Submission submission = control::submit(session.caller(), request, true);
@@ -175,7 +173,12 @@ int run_deploy(const DeployArguments& arguments) {
   const int64_t price = micro_usd_per_hour(session, request);
   const bool started =
       !arguments.dry_run && !arguments.no_start && ensure_controller(session.folder());
-  const std::string url = fmt::format("http://{}:{}/", deployment.address, deployment.port);
+  const bool is_here = !session.site().slurm;
+  const std::string url =
+      is_here
+          ? fmt::format("http://{}:{}/", deployment.address, deployment.port)
+          : fmt::format("port {} of {}its node, which tutti deployment list names", deployment.port,
+                        control::listens_on_loopback(deployment) ? "loopback on " : "");
   if (arguments.control.json) {
     Json json = arguments.dry_run ? Json::object() : job_json(submission.job);
     json["dry_run"] = arguments.dry_run;

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti/base/error.h"
@@ -11,6 +13,7 @@
 #include "tutti/cli/control/deployment_keys.h"
 #include "tutti/cli/program/common.h"
 #include "tutti/control/jobs/deployment_rule.h"
+#include "tutti/control/jobs/job_table.h"
 #include "tutti/control/jobs/requests.h"
 #include "tutti/control/launches/launch_folder.h"
 
@@ -39,6 +42,18 @@ control::Health health_of(const control::ControlFolder& folder, const Job& job) 
   return launch.read_health(job.generation).value_or(control::Health{});
 }
 
+// Where clients find it: an endpoint that listens on all addresses of its node says no other.
+std::string url_of(control::Database& database, const Job& job, const std::string& url) {
+  const auto launch = control::find_launch(database, job.id, job.generation);
+  if (!launch || launch->nodes.empty()) return url;
+  for (const std::string_view any : {"//0.0.0.0:", "//[::]:"}) {
+    const size_t at = url.find(any);
+    if (at == std::string::npos) continue;
+    return url.substr(0, at) + "//" + launch->nodes.front() + ":" + url.substr(at + any.size());
+  }
+  return url;
+}
+
 int run_list(const ListArguments& arguments) {
   ControlSession session(arguments.control);
   const std::vector<Job> jobs =
@@ -48,7 +63,8 @@ int run_list(const ListArguments& arguments) {
       {"name", "project", "job", "user", "state", "health", "URL", "step", "checkpoint", "detail"}};
   for (const Job& job : jobs) {
     const control::Deployment& deployment = *job.request.deployment;
-    const control::Health health = health_of(session.folder(), job);
+    control::Health health = health_of(session.folder(), job);
+    health.url = url_of(session.database(), job, health.url);
     const std::string detail = health.detail.empty() ? job.detail : health.detail;
     Json json = job_json(job);
     json["health"] = health.state;
@@ -66,8 +82,9 @@ int run_list(const ListArguments& arguments) {
     return exit_ok;
   }
   print_text(jobs.empty() ? "nothing is deployed\n" : format_table(rows));
-  const bool is_live = !jobs.empty() && !control::is_final(jobs.back().state);
-  if (is_live && !runs) {
+  const bool any_lives = std::any_of(jobs.begin(), jobs.end(),
+                                     [](const Job& job) { return !control::is_final(job.state); });
+  if (any_lives && !runs) {
     print_message("no controller runs: `tutti controller run` starts what waits or failed\n");
   }
   return exit_ok;
