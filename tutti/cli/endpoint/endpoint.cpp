@@ -17,11 +17,11 @@
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
 #include "tutti/checkpoint/store/manifest.h"
+#include "tutti/cli/endpoint/adapter_sources.h"
 #include "tutti/cli/endpoint/api_keys.h"
 #include "tutti/cli/endpoint/live_keys.h"
 #include "tutti/cli/program/commands.h"
 #include "tutti/cli/program/common.h"
-#include "tutti/endpoint/adapters.h"
 #include "tutti/control/audit/digest.h"
 #include "tutti/endpoint/engine.h"
 #include "tutti/endpoint/model.h"
@@ -75,70 +75,6 @@ void raise_open_files() {
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// NAME=PATH, where NAME has no slash; or a path, which may have a "=".
-std::pair<std::string, std::string> split_model(const std::string& text) {
-  const size_t sign = text.find('=');
-  const bool is_named =
-      sign != std::string::npos && sign > 0 && text.substr(0, sign).find('/') == std::string::npos;
-  if (!is_named) return {"", text};
-  return {text.substr(0, sign), text.substr(sign + 1)};
-}
-
-// An adapter of the command line: [MODEL:]NAME=PATH.
-struct AdapterSource {
-  std::string model;  // empty: the only one
-  std::string name;
-  std::string path;
-};
-
-AdapterSource split_adapter(const std::string& text, size_t models) {
-  const auto [given, path] = split_model(text);
-  const size_t colon = given.find(':');
-  AdapterSource out{"", given, path};
-  if (colon != std::string::npos) {
-    out.model = given.substr(0, colon);
-    out.name = given.substr(colon + 1);
-  }
-  if (out.name.empty() || out.path.empty()) {
-    fail(ErrorKind::usage, "--adapter {}: write NAME=PATH", text);
-  }
-  if (out.model.empty() && models > 1) {
-    fail(ErrorKind::usage, "--adapter {}: of which model? write MODEL:NAME=PATH", text);
-  }
-  return out;
-}
-
-// Those of a model that is called `name`, into it.
-void add_adapters(const std::vector<AdapterSource>& sources, const std::string& name,
-                  endpoint::LoadedModel& model) {
-  for (const AdapterSource& source : sources) {
-    if (!source.model.empty() && source.model != name) continue;
-    throw_if_interrupted();
-    endpoint::add_adapter(object::file_system(), model, source.name, source.path);
-  }
-}
-
-// Every adapter has found its model, and a name of its own.
-void check_names(const std::vector<AdapterSource>& sources,
-                 const std::vector<LoadedEngine>& engines) {
-  std::vector<std::string> models;
-  models.reserve(engines.size());
-  for (const LoadedEngine& one : engines) models.push_back(one.name);
-  std::vector<std::string> names = models;
-  for (const AdapterSource& source : sources) {
-    if (!source.model.empty() &&
-        std::find(models.begin(), models.end(), source.model) == models.end()) {
-      fail(ErrorKind::usage, "--adapter {}:{}: no model is called '{}'; there are: {}",
-           source.model, source.name, source.model, join(models, ", "));
-    }
-    if (std::find(names.begin(), names.end(), source.name) != names.end()) {
-      fail(ErrorKind::usage, "--adapter: '{}' is the name of two; name one of them otherwise",
-           source.name);
-    }
-    names.push_back(source.name);
-  }
-}
-
 // By the SHA-256 of its manifest, which holds the checksums of the rest.
 void check_manifest(const std::string& path, const std::string& wanted) {
   const std::string manifest = join_path(path, checkpoint::kManifestName);
@@ -189,7 +125,10 @@ std::vector<LoadedEngine> load_engines(const EndpointArguments& arguments) {
     }
     engines.push_back(std::move(loaded));
   }
-  check_names(adapters, engines);
+  std::vector<std::string> names;
+  names.reserve(engines.size());
+  for (const LoadedEngine& one : engines) names.push_back(one.name);
+  check_names(adapters, names);
   return engines;
 }
 
