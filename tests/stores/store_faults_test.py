@@ -303,8 +303,7 @@ def main():
                 outcome, where, met = try_fault(bench, number, fault, chance)
                 unmet += not met
                 tally[f"kill, {fault}" if fault in KILLS else f"{fault[0]}, {fault[1]} in a row"][outcome] += 1
-                if outcome != "survived":
-                    print(f"{outcome}: {where}", flush=True)
+                print(f"{number + 1} {outcome}: {where}", flush=True)
     print(f"seed {options.seed}; in {unmet} trials the run had ended before the fault")
     print(f"{'':30} trials " + " ".join(OUTCOMES))
     tally["all"] = sum(tally.values(), collections.Counter())
