@@ -197,7 +197,8 @@ def control_plane_goes_on(folder, expected):
     for job, spent in expected["costs"].items():
         cost = ask("cost", job)
         check(f"cost {job}", cost["spent"] == spent and spent["usd"] > 0, (cost["spent"], spent))
-    check("ledger", ask("ledger", "--month", "all") == expected["ledger"], ask("ledger", "--month", "all"))
+    ledger = ask("ledger", "--month", "all")  # which has more keys today
+    check("ledger", {key: ledger[key] for key in expected["ledger"]} == expected["ledger"], ledger)
     listed = json.dumps(ask("admin", "list"))
     check("admin list", all(word in listed for word in ("ada", "letters", "submitter", "250")), listed)
     verified = ask("audit", "verify")
