@@ -151,6 +151,12 @@ bool onednn_multiplies_bf16() {
   return current_isa() >= Isa::avx512 && (limit & kNeeded) == kNeeded;
 }
 
+bool onednn_has_tiles() {
+  static const auto limit = static_cast<int>(dnnl::get_effective_cpu_isa());
+  constexpr auto kNeeded = static_cast<int>(dnnl::cpu_isa::avx512_core_amx);
+  return current_isa() >= Isa::avx512_bf16 && (limit & kNeeded) == kNeeded;
+}
+
 void gemm_onednn(CpuStream& stream, const GemmArgs& args) {
   GemmCache::Impl& cache = stream.gemm_cache().impl();
   if (args.a.dtype == DType::f32 || onednn_multiplies_bf16()) {

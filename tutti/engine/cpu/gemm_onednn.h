@@ -24,6 +24,10 @@ class GemmCache {
 // instruction set, which cannot be undone.
 bool onednn_multiplies_bf16();
 
+// Whether oneDNN multiplies bf16 in the tiles of AMX, several times as fast as by dot products of
+// AVX-512. Not where TUTTI_CPU_ISA limits it.
+bool onednn_has_tiles();
+
 // OpTable::gemm without recording. m, n and k must not be zero.
 void gemm_onednn(CpuStream& stream, const GemmArgs& args);
 
