@@ -20,6 +20,14 @@ std::string text_of(int family, const void* address) {
 
 }  // namespace
 
+bool is_loopback(std::string_view address) {
+  if (address == "localhost" || address == "::1" || address == "[::1]") return true;
+  const std::string text(address);
+  in_addr v4{};
+  return text.find('\0') == std::string::npos && ::inet_pton(AF_INET, text.c_str(), &v4) == 1 &&
+         (ntohl(v4.s_addr) >> 24) == IN_LOOPBACKNET;
+}
+
 std::string plain_address(std::string_view text) {
   const std::string address(text);
   in_addr v4{};

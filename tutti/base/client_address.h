@@ -19,4 +19,8 @@ std::string network_of(const std::string& address);
 // As text; an IPv4 address that came in through an IPv6 socket as IPv4. Empty: no address.
 std::string plain_address(std::string_view text);
 
+// Whether `address` is this machine's own: localhost, ::1, [::1], or an IPv4 address in
+// 127.0.0.0/8. A name that merely begins like one is not: it may be anybody's.
+bool is_loopback(std::string_view address);
+
 }  // namespace tutti

@@ -23,6 +23,17 @@ TEST(ClientAddress, OneSubscriberIsOneNetwork) {
   EXPECT_EQ(network_of("x"), "x");
 }
 
+TEST(ClientAddress, OnlyAddressesAreLoopback) {
+  for (const char* own : {"localhost", "::1", "[::1]", "127.0.0.1", "127.8.9.10"}) {
+    EXPECT_TRUE(is_loopback(own)) << own;
+  }
+  for (const char* other :
+       {"127.evil.example", "127.", "127.0.0.1@x", "127.0.0.1.example", "128.0.0.1",
+        "[::1].example", "localhost.example", "0.0.0.0", "::", ""}) {
+    EXPECT_FALSE(is_loopback(other)) << other;
+  }
+}
+
 TEST(ClientAddress, AddressesHaveOneForm) {
   EXPECT_EQ(plain_address("::ffff:192.0.2.1"), "192.0.2.1");
   EXPECT_EQ(plain_address("2001:DB8::0:1"), "2001:db8::1");

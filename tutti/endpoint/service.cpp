@@ -9,6 +9,7 @@
 #include <random>
 #include <utility>
 
+#include "tutti/base/client_address.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/json.h"
@@ -29,13 +30,12 @@ constexpr const char* kBearer = "Bearer ";
 constexpr const char* kModelPath = "/v1/models/";
 constexpr double kDrainPauseSeconds = 0.02;
 
-bool is_loopback_name(std::string_view name) {
-  return name == "localhost" || name == "::1" || name == "[::1]" || starts_with(name, "127.");
-}
-
 // Without the port.
 std::string host_name_of(const std::string& host) {
-  if (starts_with(host, "[")) return host.substr(0, host.find(']') + 1);
+  if (starts_with(host, "[")) {
+    const size_t end = host.find(']') + 1;
+    return end == host.size() || host[end] == ':' ? host.substr(0, end) : host;
+  }
   return host.substr(0, host.find(':'));
 }
 
@@ -124,7 +124,7 @@ struct Service::State {
     const std::string name = host_name_of(host);
     const bool is_named =
         std::find(options.hosts.begin(), options.hosts.end(), name) != options.hosts.end();
-    if (is_loopback_name(options.address) && !is_named && !is_loopback_name(name)) {
+    if (is_loopback(options.address) && !is_named && !is_loopback(name)) {
       throw ApiError(421, fmt::format("this endpoint is not asked as '{}'; --host allows a name",
                                       printable(name)));
     }

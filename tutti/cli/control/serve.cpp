@@ -35,10 +35,6 @@ struct ServeArguments {
   bool plain_http = false;
 };
 
-bool is_loopback(const std::string& address) {
-  return starts_with(address, "127.") || address == "::1" || address == "localhost";
-}
-
 // The fields of a form as words of `tutti submit`.
 std::vector<std::string> submit_words(const control::ControlFolder& folder,
                                       const control::WebSubmission& form, const std::string& recipe,

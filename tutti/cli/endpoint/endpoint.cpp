@@ -63,10 +63,6 @@ struct LoadedEngine {
   std::unique_ptr<endpoint::Engine> engine;
 };
 
-bool is_loopback_address(const std::string& address) {
-  return starts_with(address, "127.") || address == "::1" || address == "localhost";
-}
-
 // A socket for each connection: as many as the system allows.
 void raise_open_files() {
   rlimit files{};
@@ -243,7 +239,7 @@ int run_endpoint(const EndpointArguments& arguments) {
     fail(ErrorKind::usage, "--manifest-sha256 is of one checkpoint, and {} models are named",
          arguments.models.size());
   }
-  if (!is_loopback_address(arguments.address) && !arguments.plain_http) {
+  if (!is_loopback(arguments.address) && !arguments.plain_http) {
     fail(ErrorKind::usage,
          "--address {}: keys and texts would cross the network unencrypted; put a proxy with TLS "
          "before {}, or say --plain-http",

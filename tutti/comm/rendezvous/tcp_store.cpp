@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "tutti/base/check.h"
+#include "tutti/base/client_address.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
@@ -162,7 +163,7 @@ bool shake_hands(int socket, const std::string& session, const std::string& secr
 TcpStoreServer::TcpStoreServer(const std::string& address, const std::vector<int>& ports,
                                std::string session, std::string secret)
     : session_(std::move(session)), secret_(std::move(secret)), values_(make_memory_store()) {
-  const bool loopback = address == "localhost" || starts_with(address, "127.");
+  const bool loopback = is_loopback(address);
   std::string why;
   for (const int port : ports) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

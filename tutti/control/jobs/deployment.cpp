@@ -1,13 +1,10 @@
 #include "tutti/control/jobs/deployment.h"
 
-#include "tutti/base/text.h"
+#include "tutti/base/client_address.h"
 
 namespace tutti::control {
 
-bool listens_on_loopback(const Deployment& deployment) {
-  const std::string& address = deployment.address;
-  return starts_with(address, "127.") || address == "::1" || address == "localhost";
-}
+bool listens_on_loopback(const Deployment& deployment) { return is_loopback(deployment.address); }
 
 Json to_json(const HealthRule& rule) {
   return {{"start_ms", rule.start_ms}, {"every_ms", rule.every_ms}, {"failures", rule.failures}};
