@@ -53,7 +53,20 @@ def refusals(path):
     assert "--system" in message and "--measured" in message, message
     message = run("plan", "serve", "llama3.1-70b", "--system", "dgx-h100", code=4).stderr
     assert "DOES NOT FIT" in message and "--gpus" in message, message
+    message = run("plan", "serve", MODEL, "--measured", path, "--prompt-tokens", "1020", "--answer-tokens", "16",
+                  code=2).stderr
+    assert "context" in message and "1024" in message, message
+    message = run("plan", "serve", "llama3.1-8b", "--system", "dgx-h100", "--gpus", "7", code=2).stderr
+    assert "--gpus" in message, message
     broken = path + ".broken"
+    for key, value in (("seconds", 0), ("seconds", -1), ("tokens", 0)):
+        with open(path) as file:
+            text = json.load(file)
+        text["prompt"][key] = value
+        with open(broken, "w") as file:
+            json.dump(text, file)
+        message = run("plan", "serve", MODEL, "--measured", broken, code=1).stderr
+        assert broken in message and key in message, message
     with open(broken, "w") as file:
         file.write("{}")
     message = run("plan", "serve", MODEL, "--measured", broken, code=1).stderr

@@ -11,19 +11,16 @@
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
 #include "tutti/base/units.h"
-#include "tutti/checkpoint/huggingface/folder.h"
-#include "tutti/checkpoint/huggingface/import.h"
 #include "tutti/cli/bench/endpoint_load.h"
 #include "tutti/cli/bench/endpoint_result.h"
 #include "tutti/cli/plan/assumed_site.h"
 #include "tutti/cli/plan/common.h"
+#include "tutti/cli/plan/serving_rates.h"
 #include "tutti/cli/program/common.h"
-#include "tutti/endpoint/model.h"
+#include "tutti/endpoint/engine.h"
 #include "tutti/endpoint/played_load.h"
-#include "tutti/launch/home.h"
 #include "tutti/plan/bill.h"
 #include "tutti/plan/serving_cost.h"
-#include "tutti/train/session/run_folder.h"
 
 namespace tutti::cli {
 namespace {
@@ -46,81 +43,6 @@ struct ServeArguments {
   bool json = false;
 };
 
-spec::ModelConfig find_model(FileSystem& files, const std::string& name) {
-  if (!files.is_directory(name)) return spec::load_model_preset(name, launch::models_folder(files));
-  if (files.exists(train::recipe_path(name))) return train::load_recipe(files, name).model;
-  const std::string path = join_path(name, checkpoint::kHfConfig);
-  if (!files.exists(path)) {
-    fail(ErrorKind::not_found, "'{}' is neither a run folder nor one with {}", name,
-         checkpoint::kHfConfig);
-  }
-  return checkpoint::read_hf_config(parse_json(read_file(files, path), path), path).model;
-}
-
-spec::InferenceForm form_of(const std::string& weights) {
-  switch (endpoint::parse_weight_type(weights)) {
-    case endpoint::WeightType::f32: return {DType::f32, {}};
-    case endpoint::WeightType::int8: return {DType::bf16, PackKind::int8};
-    case endpoint::WeightType::int4: return {DType::bf16, PackKind::int4};
-    case endpoint::WeightType::as_stored:
-    case endpoint::WeightType::bf16: break;
-  }
-  return {DType::bf16, {}};
-}
-
-// One step of `streams` answers, as the engine cuts it into passes.
-plan::MeasuredPasses decoding(const spec::InferenceProgram& program, int64_t streams, int64_t past,
-                              double seconds) {
-  plan::MeasuredPasses out;
-  out.seconds = seconds;
-  for (int64_t left = streams; left > 0; left -= plan::kFewServedRows) {
-    const std::vector<spec::TextRows> texts(
-        static_cast<size_t>(std::min(left, plan::kFewServedRows)), {1, past, true});
-    out.passes.push_back(program.pass(texts));
-  }
-  return out;
-}
-
-plan::MeasuredPasses prompt(const spec::InferenceProgram& program, int64_t tokens, int64_t piece,
-                            double seconds) {
-  plan::MeasuredPasses out;
-  out.seconds = seconds;
-  for (int64_t past = 0; past < tokens; past += piece) {
-    const spec::TextRows rows{std::min(piece, tokens - past), past, past + piece >= tokens};
-    out.passes.push_back(program.pass({&rows, 1}));
-  }
-  return out;
-}
-
-// Of what `tutti bench inference --json` printed.
-plan::ServingRates measured_rates(FileSystem& files, const ServeArguments& arguments) {
-  const std::string& path = arguments.measured;
-  const Json json = parse_json(read_file(files, path), path);
-  const auto weights = json_get<std::string>(json, "weights", path);
-  const spec::InferenceForm form = form_of(weights);
-  const spec::InferenceForm asked = form_of(arguments.weights);
-  if (form.compute != asked.compute || form.pack != asked.pack) {
-    fail(ErrorKind::usage,
-         "--measured: '{}' was measured with weights {}, and --weights is {}; measure those with "
-         "'tutti bench inference --weights {} --json'",
-         path, weights, arguments.weights, arguments.weights);
-  }
-  const spec::InferenceProgram program(
-      find_model(files, json_get<std::string>(json, "model", path)), form);
-  const Json answers = json_get<Json>(json, "answers", path);
-  const Json asked_prompt = json_get<Json>(json, "prompt", path);
-  const auto past = json_get<int64_t>(json, "mean_answer_position", path);
-  std::vector<plan::MeasuredPasses> few;
-  for (const Json& one : answers) {
-    few.push_back(decoding(program, json_get<int64_t>(one, "streams", path), past,
-                           json_get<double>(one, "step_seconds", path)));
-  }
-  const std::vector<plan::MeasuredPasses> many = {prompt(
-      program, json_get<int64_t>(asked_prompt, "tokens", path),
-      endpoint::EngineOptions().prefill_tokens, json_get<double>(asked_prompt, "seconds", path))};
-  return plan::fitted_rates(few, many);
-}
-
 struct ServeForecast {
   plan::ServingRates rates;
   std::string rates_source;
@@ -135,7 +57,15 @@ struct ServeForecast {
 void play(const ServeArguments& arguments, const spec::InferenceProgram& program,
           const plan::ServingCost& cost, ServeForecast& forecast) {
   std::vector<endpoint::PlayedRequest> requests;
+  EndpointResult& result = forecast.result;
+  const int64_t context = program.model().context;
   for (const PlannedRequest& planned : plan_load(arguments.load)) {
+    if (planned.prompt_tokens + planned.answer_tokens > context) {
+      MeasuredRequest& refused = result.requests.emplace_back();
+      refused.planned_seconds = planned.at_seconds;
+      refused.error = fmt::format("longer than the model's context of {}", context);
+      continue;
+    }
     endpoint::PlayedRequest& one = requests.emplace_back();
     one.at_seconds = planned.at_seconds;
     one.prompt_tokens = planned.prompt_tokens;
@@ -145,11 +75,16 @@ void play(const ServeArguments& arguments, const spec::InferenceProgram& program
                                         [&](std::span<const spec::TextRows> texts) {
                                           return cost.pass_seconds(program.pass(texts));
                                         });
-  EndpointResult& result = forecast.result;
   result.rate = arguments.load.rate;
   result.seconds = forecast.played.seconds;
   result.targets = {parse_seconds(arguments.first_target, "--first-token-target"),
                     parse_seconds(arguments.token_target, "--per-token-target")};
+  if (requests.empty()) {
+    fail(ErrorKind::usage,
+         "--prompt-tokens {}, --answer-tokens {}: every request is longer than the context of {} "
+         "tokens of {}",
+         arguments.prompt_tokens, arguments.answer_tokens, context, arguments.model);
+  }
   for (const endpoint::PlayedRequest& request : requests) {
     MeasuredRequest& one = result.requests.emplace_back();
     one.planned_seconds = request.at_seconds;
@@ -246,17 +181,25 @@ int run_serve_plan(ServeArguments arguments) {
          "which machine? give --system NAME (tutti plan systems) or --measured FILE (tutti bench "
          "inference --json)");
   }
-  const spec::InferenceProgram program(find_model(files, arguments.model),
-                                       form_of(arguments.weights));
+  const spec::InferenceProgram program(find_served_model(files, arguments.model),
+                                       inference_form(arguments.weights));
   std::optional<catalog::Catalog> catalog;
   const catalog::System* system = nullptr;
   if (!arguments.system.empty()) {
     catalog = catalog::load_catalog(files, catalog_folders(arguments.catalog));
     system = &catalog->system(arguments.system);
   }
+  if (system != nullptr && system->largest_chips > 0 && arguments.gpus > system->largest_chips) {
+    fail(ErrorKind::usage, "--gpus: {} are more than the {} that {} has", arguments.gpus,
+         system->largest_chips, system->name);
+  }
+  if (program.model().heads % arguments.gpus != 0) {
+    fail(ErrorKind::usage, "--gpus: {} do not share the {} heads of {} equally", arguments.gpus,
+         program.model().heads, arguments.model);
+  }
   ServeForecast forecast;
   if (!arguments.measured.empty()) {
-    forecast.rates = measured_rates(files, arguments);
+    forecast.rates = measured_rates(files, arguments.measured, arguments.weights);
     forecast.rates_source = fmt::format("measured ({})", arguments.measured);
   } else {
     forecast.rates = plan::assumed_rates(system->chip, program.model());
@@ -336,7 +279,7 @@ void add_plan_serve(CLI::App& group, Action& action) {
       ->capture_default_str();
   command->add_option("--max-sequences", arguments->engine.max_sequences, "Requests side by side")
       ->capture_default_str()
-      ->check(at_least(1));
+      ->check(between(1, 100'000));
   command
       ->add_option("--prefill-tokens", arguments->engine.prefill_tokens,
                    "Tokens of prompts in a step")
