@@ -60,7 +60,9 @@ void Answer::settle() {
       generated += choices_[j].generated;
       cached = std::max(cached, choices_[j].cached);
     }
-    if (generated == 0) continue;
+    // Of what a client leaves before its first token, the prompt has cost the same.
+    const bool is_begun = generated > 0 || (is_left_ && choices_[i].id);
+    if (!is_begun) continue;
     used.completion_tokens += generated;
     used.cached_tokens += cached;
     used.prompt_tokens +=
@@ -83,7 +85,7 @@ std::shared_ptr<HttpReply> Answer::start(Generator generator, AnswerPlan plan) {
   }
   // The reply knows the answer weakly: the engine keeps it for as long as it generates.
   answer->reply_->on_disconnect([weak = std::weak_ptr<Answer>(answer)] {
-    if (const auto self = weak.lock()) self->cancel_all();
+    if (const auto self = weak.lock()) self->leave();
   });
   return answer->reply_;
 }
@@ -131,6 +133,15 @@ void Answer::open() {
     reply_->write(first + std::exchange(backlog_, {}));
   }
   end_if_done();
+}
+
+// The client has gone.
+void Answer::leave() {
+  {
+    const std::scoped_lock lock(mutex_);
+    is_left_ = true;
+  }
+  cancel_all();
 }
 
 void Answer::cancel_all() {

@@ -75,6 +75,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
 
   void submit_all();
   void open();
+  void leave();
   void cancel_all();
   void take(size_t index, const GenerationOutput& output);
   void add_token(Choice& choice, const GenerationOutput& output);
@@ -96,6 +97,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   bool is_open_ = false;  // the engine has accepted all choices
   bool is_done_ = false;
   bool is_settled_ = false;
+  bool is_left_ = false;             // by its client
   std::optional<ApiError> failure_;  // before it was open
 };
 
