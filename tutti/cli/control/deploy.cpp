@@ -166,6 +166,7 @@ int run_deploy(const DeployArguments& arguments) {
   const control::JobRequest request = request_of(arguments, session);
   const control::Deployment& deployment = *request.deployment;
   control::Submission submission = control::submit(session.caller(), request, true);
+  check_kept_keys(deployment_folder(session.folder(), request.project, deployment.name), request);
   if (!arguments.dry_run) {
     make_key_file(deployment_folder(session.folder(), request.project, deployment.name));
     submission = control::submit(session.caller(), request, false);

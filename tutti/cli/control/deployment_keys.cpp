@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "tutti/base/child_process.h"
 #include "tutti/base/error.h"
+#include "tutti/base/text.h"
 #include "tutti/cli/control/common.h"
 #include "tutti/cli/endpoint/api_keys.h"
 #include "tutti/cli/program/common.h"
@@ -19,6 +21,7 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kPriceOptions = "--usd-per-million-";
 constexpr double kKeyLockSeconds = 10;  // others hold it for an instant
 
 struct ApiKeyArguments {
@@ -29,6 +32,20 @@ struct ApiKeyArguments {
   std::string withdraw;
   KeyLimitOptions limits;
 };
+
+// Budgets in money count by the prices that the deployment was given.
+void check_prices(const endpoint::KeyLimits& limits, const control::JobRequest& request,
+                  const std::string& name) {
+  const auto& words = request.command;
+  const bool has_prices = std::any_of(words.begin(), words.end(), [](const std::string& word) {
+    return starts_with(word, kPriceOptions);
+  });
+  if (!limits.micro_usd || has_prices) return;
+  fail(ErrorKind::usage,
+       "deployment {}: its tokens have no price, and key '{}' has a budget in USD; deploy it with "
+       "--usd-per-million-prompt-tokens and --usd-per-million-answer-tokens, or take --key-tokens",
+       name, limits.name);
+}
 
 // Two that change the file at once would lose a key.
 std::unique_ptr<ProcessLock> lock_keys(const std::string& folder) {
@@ -51,6 +68,7 @@ Json limits_json(const endpoint::KeyLimits& limits) {
 int add_key(ControlSession& session, const ApiKeyArguments& arguments, const control::Job& job,
             const std::string& folder) {
   const endpoint::KeyLimits limits = parse_key_limits(arguments.add, arguments.limits);
+  check_prices(limits, job.request, arguments.name);
   std::string key;
   control::change_keys(session.caller(), job, "issue key", [&] {
     make_key_file(folder);
@@ -151,6 +169,14 @@ std::string use_file_of(const std::string& deployment_folder) {
   return join_path(deployment_folder, "usage.jsonl");
 }
 
+void check_kept_keys(const std::string& deployment_folder, const control::JobRequest& request) {
+  FileSystem& files = posix_file_system();
+  if (!files.exists(key_file_of(deployment_folder))) return;
+  for (const auto& [id, limits] : ApiKeys::read(files, key_file_of(deployment_folder)).limits()) {
+    check_prices(limits, request, request.deployment->name);
+  }
+}
+
 void make_key_file(const std::string& deployment_folder) {
   FileSystem& files = posix_file_system();
   files.create_directories(deployment_folder);
@@ -166,9 +192,13 @@ void add_deployment_keys(CLI::App& group, Action& action) {
       "keys", "List, issue and withdraw API keys with budgets and rate limits");
   command->add_option("NAME", arguments->name, "Of the deployment")->required();
   command->add_option("--project", arguments->project, "Its project, where several have that name");
+  const auto is_given = [](const std::string& text) {
+    return text.empty() ? std::string("is empty") : std::string();
+  };
   CLI::Option* add =
       command->add_option("--add", arguments->add, "Issue a key for this client, and print it once")
-          ->type_name("CLIENT");
+          ->type_name("CLIENT")
+          ->check(is_given);
   command
       ->add_option("--withdraw", arguments->withdraw,
                    "Withdraw the key with this id, the part between the dashes")

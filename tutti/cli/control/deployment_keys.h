@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tutti/cli/program/commands.h"
+#include "tutti/control/jobs/job.h"
 #include "tutti/control/store/folder.h"
 
 namespace tutti::cli {
@@ -15,6 +16,8 @@ std::string deployment_folder(const control::ControlFolder& plane, const std::st
                               const std::string& name);
 std::string key_file_of(const std::string& deployment_folder);
 std::string use_file_of(const std::string& deployment_folder);
+// Throws usage where a key of an earlier deployment of that name could not be kept by this one.
+void check_kept_keys(const std::string& deployment_folder, const control::JobRequest& request);
 // Makes the folder and a file without keys, where there is none.
 void make_key_file(const std::string& deployment_folder);
 

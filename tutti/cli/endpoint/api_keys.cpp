@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <vector>
 
 #include "tutti/base/error.h"
@@ -19,6 +20,7 @@ using endpoint::KeyLimits;
 
 constexpr std::string_view kKeyPrefix = "tutti";
 constexpr size_t kWordsOfKey = 4;
+constexpr size_t kLongestName = 128;              // bytes
 constexpr int64_t kMostPicoUsd = 10'000'000'000;  // of a token
 
 struct LimitField {
@@ -96,6 +98,18 @@ ApiKeys ApiKeys::parse(const std::string& text, const std::string& path) {
   return keys;
 }
 
+std::set<std::string> ApiKeys::ids_in_file(const std::string& text) {
+  std::set<std::string> ids;
+  for (const std::string_view line : split(text, '\n')) {
+    if (std::string id = id_in(line); !id.empty()) ids.insert(std::move(id));
+  }
+  return ids;
+}
+
+void ApiKeys::keep_only(const std::set<std::string>& ids) {
+  std::erase_if(keys_, [&](const auto& key) { return ids.count(key.first) == 0; });
+}
+
 std::optional<std::string> ApiKeys::identify(const std::string& key) const {
   const auto parts = split(key, '-');
   if (parts.size() != 3 || parts[0] != kKeyPrefix) return std::nullopt;
@@ -114,11 +128,13 @@ std::map<std::string, KeyLimits> ApiKeys::limits() const {
 
 std::string add_api_key(FileSystem& files, const std::string& path, const KeyLimits& limits) {
   const std::string& name = limits.name;
-  const bool is_word = !name.empty() && std::none_of(name.begin(), name.end(), [](char c) {
-    return static_cast<unsigned char>(c) <= ' ' || c == '#';
-  });
+  const bool is_word =
+      !name.empty() && name.size() <= kLongestName && is_utf8(name) && printable(name) == name &&
+      std::none_of(name.begin(), name.end(), [](char c) { return c == ' ' || c == '#'; });
   if (!is_word) {
-    fail(ErrorKind::usage, "the name of an API key '{}': give one without spaces", printable(name));
+    fail(ErrorKind::usage,
+         "the name of an API key '{}': give one of at most {} bytes of UTF-8 without spaces",
+         printable(name.substr(0, kLongestName)), kLongestName);
   }
   std::string text = files.exists(path) ? read_file(files, path) : std::string(kApiKeysHeading);
   if (!text.empty() && text.back() != '\n') text += '\n';

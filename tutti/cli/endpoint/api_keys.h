@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,10 @@ class ApiKeys {
   // Its id; absent: it is none of these. Takes as long whatever of the secret is right.
   std::optional<std::string> identify(const std::string& key) const;
   size_t size() const { return keys_.size(); }
+  // Withdraws all others.
+  void keep_only(const std::set<std::string>& ids);
+  // Those in the text of a file, damaged or not.
+  static std::set<std::string> ids_in_file(const std::string& text);
   std::map<std::string, endpoint::KeyLimits> limits() const;  // by id
 
  private:
@@ -38,7 +43,7 @@ class ApiKeys {
 };
 
 // Makes a key with `limits`, adds its line to the file at `path`, which may be new, and returns it.
-// Throws usage for a name that is empty or has white space.
+// Throws usage for a name that is empty, long, has white space, or is no printable UTF-8.
 std::string add_api_key(FileSystem& files, const std::string& path,
                         const endpoint::KeyLimits& limits);
 // Takes its line out of the file. Throws not_found for an id that is not there.

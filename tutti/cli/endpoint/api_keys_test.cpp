@@ -81,7 +81,11 @@ TEST(ApiKeys, DamagedFilesAreNamed) {
   const std::string line = "ann 0123456789ab " + std::string(32, '0') + " " + std::string(64, '0');
   refused(line + " color=red\n", "color=red");
   refused(line + " tokens=many\n", "tokens");
-  EXPECT_THROW(add_api_key(files, "new", named("two words")), Error);
+  for (const std::string name : {"two words", "a\xff", "a\x7f", "a#b", ""}) {
+    EXPECT_THROW(add_api_key(files, "new", named(name)), Error) << name;
+  }
+  EXPECT_THROW(add_api_key(files, "new", named(std::string(200, 'a'))), Error);
+  EXPECT_FALSE(files.exists("new"));
 }
 
 TEST(LiveKeys, FollowTheFileAndRememberUse) {
@@ -102,6 +106,18 @@ TEST(LiveKeys, FollowTheFileAndRememberUse) {
     write_file_atomic(files, "keys", "ann\n");
     keys.tend();
     EXPECT_TRUE(keys.identify(bob) && keys.identify(ann));
+    // Beside a line that cannot be kept a key is still withdrawn.
+    write_file_atomic(files, "keys", "");
+    keys.tend();
+    add_api_key(files, "keys", named("cyd"));
+    const std::string dan = add_api_key(files, "keys", named("dan"));
+    keys.tend();
+    EXPECT_TRUE(keys.identify(dan));
+    write_file_atomic(files, "keys", read_file(files, "keys") + "damaged\n");
+    remove_api_key(files, "keys", id_of_api_key(dan));
+    keys.tend();
+    EXPECT_FALSE(keys.identify(dan));
+    EXPECT_EQ(keys.size(), 1U);
     write_file_atomic(files, "keys", "");
     keys.tend();
     EXPECT_FALSE(keys.identify(bob) || keys.identify(ann));

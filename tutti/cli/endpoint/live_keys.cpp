@@ -74,6 +74,15 @@ size_t LiveKeys::size() const {
   return keys_.size();
 }
 
+// Of a file that cannot be taken over: keys that are no longer in it are withdrawn all the same,
+// unless it has none that could be read.
+void LiveKeys::withdraw_missing() {
+  const std::set<std::string> there = ApiKeys::ids_in_file(text_);
+  if (there.empty()) return;
+  const std::scoped_lock lock(mutex_);
+  keys_.keep_only(there);
+}
+
 void LiveKeys::tend() {
   if (log_ != nullptr) log_->sync();
   try {
@@ -83,8 +92,9 @@ void LiveKeys::tend() {
     reported_.clear();
     print_message(fmt::format("tutti: {}: {} API keys\n", settings_.key_file, size()));
   } catch (const Error& error) {
+    withdraw_missing();
     if (reported_ != error.what()) {
-      print_message(fmt::format("tutti: the API keys stay as they were: {}\n", error.what()));
+      print_message(fmt::format("tutti: no new API keys: {}\n", error.what()));
     }
     reported_ = error.what();
   }

@@ -34,12 +34,14 @@ class LiveKeys {
   size_t size() const;
 
   // To be called every now and then by one thread: makes the file of use durable, and takes over
-  // changes of the keys. A damaged file of keys changes nothing, and is said once.
+  // changes of the keys. A damaged file of keys adds none, which is said once; keys that are no
+  // longer among those in it are withdrawn.
   void tend();
 
  private:
   void check_limits(const ApiKeys& keys) const;
   void take(const std::string& text);
+  void withdraw_missing();
 
   FileSystem& files_;
   const KeySettings settings_;
