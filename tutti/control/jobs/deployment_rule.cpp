@@ -56,6 +56,38 @@ std::string taken_name(const Caller& caller, const JobRequest& request) {
   return {};
 }
 
+namespace {
+
+std::string taken_port(const Caller& caller, const JobRequest& request) {
+  const int64_t port = request.deployment->port;
+  for (const int64_t id : deployment_ids(caller.database, false)) {
+    if (find_job(caller.database, id)->request.deployment->port != port) continue;
+    return fmt::format(
+        "port {} is that of another deployment, job {}, whether it runs just now or not; give "
+        "another --port, or none and one is chosen",
+        port, id);
+  }
+  return {};
+}
+
+std::string unapproved(const Caller& caller, const JobRequest& request, const Project& project) {
+  if (!project.approved_only || !approvals_in_project(caller, request).empty()) return {};
+  const std::string& checkpoint = request.deployment->checkpoint;
+  return fmt::format(
+      "project '{}' deploys approved checkpoints only, and '{}' is not approved there; an "
+      "operator of the project can approve it: tutti checkpoint approve {} --project {}",
+      project.name, checkpoint, checkpoint, project.name);
+}
+
+}  // namespace
+
+std::string requeue_objection(const Caller& caller, const JobRequest& request,
+                              const Project& project) {
+  if (std::string text = taken_name(caller, request); !text.empty()) return text;
+  if (std::string text = taken_port(caller, request); !text.empty()) return text;
+  return unapproved(caller, request, project);
+}
+
 std::string deployment_objection(const Caller& caller, const JobRequest& request,
                                  const Project& project) {
   const Deployment& deployment = *request.deployment;
@@ -68,13 +100,8 @@ std::string deployment_objection(const Caller& caller, const JobRequest& request
   if (std::string text = taken_name(caller, request); !text.empty()) {
     return text + ", or give another --name";
   }
-  if (project.approved_only && approvals_in_project(caller, request).empty()) {
-    return fmt::format(
-        "project '{}' deploys approved checkpoints only, and '{}' is not approved there; an "
-        "operator of the project can approve it: tutti checkpoint approve {} --project {}",
-        project.name, deployment.checkpoint, deployment.checkpoint, project.name);
-  }
-  return {};
+  if (std::string text = taken_port(caller, request); !text.empty()) return text;
+  return unapproved(caller, request, project);
 }
 
 std::vector<Job> visible_deployments(const Caller& caller, const std::string& project, bool all) {

@@ -14,10 +14,14 @@
 namespace tutti::control {
 
 // Why `request`, which has a deployment, is refused for anybody: its name, a live deployment of
-// that name in its project, or a project that demands approved checkpoints (Project::approved_only)
-// and has not approved this one. Empty: it is not.
+// that name in its project or with its port anywhere, or a project that demands approved
+// checkpoints (Project::approved_only) and has not approved this one. Empty: it is not.
 std::string deployment_objection(const Caller& caller, const JobRequest& request,
                                  const Project& project);
+
+// Why a deployment that has ended cannot run again as it was. Empty: it can.
+std::string requeue_objection(const Caller& caller, const JobRequest& request,
+                              const Project& project);
 
 // The part about the name: why it cannot be had. Empty: it can.
 std::string taken_name(const Caller& caller, const JobRequest& request);

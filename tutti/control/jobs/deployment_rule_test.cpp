@@ -89,7 +89,9 @@ TEST(Deployment, ItsNameIsTakenWhileItLives) {
   const Job first = deploy();
   EXPECT_TRUE(throws(ErrorKind::usage, deploy, "has a deployment 'chat'"));
   // Another project has names of its own.
-  submit(plane.as("root"), SmallControlPlane::deployment("speech"), false);
+  JobRequest elsewhere = SmallControlPlane::deployment("speech");
+  elsewhere.deployment->port += 1;
+  submit(plane.as("root"), elsewhere, false);
   EXPECT_TRUE(throws(
       ErrorKind::usage, [&] { find_deployment(plane.as("root"), "", "chat"); },
       "several projects"));
@@ -105,6 +107,17 @@ TEST(Deployment, ItsNameIsTakenWhileItLives) {
   EXPECT_EQ(visible_deployments(plane.as("viv"), "vision", true).size(), 2u);
   EXPECT_EQ(visible_deployments(plane.as("viv"), "", false).size(), 1u);
   EXPECT_TRUE(visible_deployments(plane.as("bob"), "vision", true).empty());
+}
+
+TEST(Deployment, ARequeueIsAsStrictAsADeploy) {
+  SmallControlPlane plane;
+  const Job job = submit(plane.as("dora"), SmallControlPlane::deployment(), false).job;
+  cancel(plane.as("dora"), job.id);
+  Project project = *find_project(plane.database, "vision");
+  project.approved_only = true;
+  define_project(plane.as("root"), project);
+  EXPECT_TRUE(throws(
+      ErrorKind::usage, [&] { requeue(plane.as("dora"), job.id); }, "approved checkpoints only"));
 }
 
 TEST(Deployment, NamesAndAddressesAreChecked) {
@@ -130,6 +143,11 @@ TEST(Deployment, PortsOfLiveDeploymentsAreNotGivenAgain) {
   EXPECT_EQ(unused_port(plane.database, 8000), 8000);
   const Job job = submit(plane.as("dora"), SmallControlPlane::deployment(), false).job;
   EXPECT_EQ(unused_port(plane.database, 8000), 8001);
+  // Also while it waits or restarts, and for any project.
+  JobRequest other = SmallControlPlane::deployment();
+  other.deployment->name = "other";
+  EXPECT_TRUE(throws(
+      ErrorKind::usage, [&] { submit(plane.as("dora"), other, false); }, "port 8000"));
   cancel(plane.as("dora"), job.id);
   EXPECT_EQ(unused_port(plane.database, 8000), 8000);
 }

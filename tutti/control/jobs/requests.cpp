@@ -316,7 +316,10 @@ Job requeue(const Caller& caller, int64_t id) {
              text + "; requeue it after that");
     }
     if (job.request.deployment) {
-      if (const std::string text = taken_name(caller, job.request); !text.empty()) {
+      const auto project = find_project(caller.database, job.request.project);
+      const std::string text =
+          project ? requeue_objection(caller, job.request, *project) : "its project is gone";
+      if (!text.empty()) {
         refuse(caller, transaction, ErrorKind::usage, "requeue", name_of_job(id), text);
       }
     }
