@@ -1,6 +1,7 @@
 #include "tutti/checkpoint/huggingface/pack_quantized.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -132,6 +133,13 @@ int64_t stream_packed(const HfFolder& folder, const HfPart& part, PackKind kind,
       fail(ErrorKind::unsupported,
            "{}: tensor '{}' has the number -128; Tutti's int8 is -127 to 127",
            folder.file_of(packed_codes(part)), packed_codes(part));
+    }
+    const auto used_scales =
+        scale_rows.begin() + static_cast<std::ptrdiff_t>((end - first) * groups);
+    if (std::any_of(scale_rows.begin(), used_scales,
+                    [](bf16 scale) { return !std::isfinite(to_f32(scale)); })) {
+      fail(ErrorKind::corrupt, "{}: tensor '{}' has a scale that is not finite",
+           folder.file_of(packed_scales(part)), packed_scales(part));
     }
     sink(end - first, numbers.data(), scale_rows.data());
     if (!in_order && end < rows) continue;

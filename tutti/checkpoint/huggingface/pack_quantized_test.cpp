@@ -262,6 +262,13 @@ TEST(PackQuantized, DamagedTensorsAreNamed) {
     one.model().bytes_of.at("lm_head.weight_packed")[5] = 0;
     EXPECT_TRUE(says(one.error(), ErrorKind::unsupported, "number -128"));
   }
+  for (const char high : {'\x7f', '\xff'}) {  // infinity of either sign, in bf16
+    Damaged one;
+    std::string& scales = one.model().bytes_of.at(query + "_scale");
+    scales[2] = '\x80';
+    scales[3] = high;
+    EXPECT_TRUE(says(one.error(), ErrorKind::corrupt, "not finite"));
+  }
   {
     Damaged one;
     for (const char* end : {"_packed", "_scale", "_shape"}) one.model().remove(query + end);
