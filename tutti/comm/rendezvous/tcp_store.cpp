@@ -33,6 +33,7 @@ constexpr uint32_t kMostHelloBytes = 64 << 10;  // of an unauthenticated client
 
 std::string ports_text(const std::vector<int>& ports) {
   std::vector<std::string> numbers;
+  numbers.reserve(ports.size());
   for (const int port : ports) numbers.push_back(std::to_string(port));
   return join(numbers, ", ");
 }
